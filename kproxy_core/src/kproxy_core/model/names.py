@@ -1,0 +1,60 @@
+"""Names: of objects, of Service ports, of protocols."""
+
+import enum
+from typing import NamedTuple
+
+from attrs import frozen
+
+from kproxy_core.model.addresses import Family
+
+
+class Protocol(enum.IntEnum):
+    """A transport protocol that a Service port can have; the number is IANA's."""
+
+    TCP = 6
+    UDP = 17
+    SCTP = 132
+
+
+@frozen(order=True, cache_hash=True)
+class ObjectName:
+    """Namespace and name of an API object; the namespace is empty for cluster-wide kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@frozen(order=True, cache_hash=True)
+class ServicePortName:
+    """The key of everything downstream: one port of one Service.
+
+    ``port`` is the port's name, empty for the single port of a Service that does not name it. Two ports of a Service may share a
+    number (DNS over TCP and UDP), so the protocol belongs to the name.
+    """
+
+    namespace: str
+    name: str
+    port: str
+    protocol: Protocol
+
+    @property
+    def service(self) -> ObjectName:
+        """The Service it belongs to."""
+        return ObjectName(self.namespace, self.name)
+
+    def __str__(self) -> str:
+        port = f":{self.port}" if self.port else ""
+        return f"{self.namespace}/{self.name}{port}/{self.protocol.name}"
+
+
+class ServicePortKey(NamedTuple):
+    """A Service port in one IP family: dual-stack Services are two of these, independent of each other."""
+
+    family: Family
+    name: ServicePortName
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.family.label})"
