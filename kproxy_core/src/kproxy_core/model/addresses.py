@@ -1,7 +1,6 @@
 """Addresses and networks: parsed once, at the edge, into packed bytes that every later stage uses as they are."""
 
 import enum
-import ipaddress
 import re
 import socket
 from collections.abc import Sequence
@@ -142,10 +141,23 @@ def host_network(address: Address) -> Network:
 
 def collapse(networks: Sequence[Network]) -> tuple[Network, ...]:
     """The smallest sorted set of networks covering the same addresses; both families may be mixed."""
+    return (*_collapse_family(networks, Family.IPV4), *_collapse_family(networks, Family.IPV6))
+
+
+def _collapse_family(networks: Sequence[Network], family: Family) -> tuple[Network, ...]:
+    """Merge the networks of one family, widest first: a network inside its predecessor goes, equal halves join."""
     result: list[Network] = []
-    for family in Family:
-        parsed = [
-            ipaddress.ip_network((bytes(network.address), network.length)) for network in networks if network.family is family
-        ]
-        result += [Network(Address(n.network_address.packed), n.prefixlen) for n in ipaddress.collapse_addresses(parsed)]
+    for network in sorted(n for n in networks if n.family is family):
+        if result and network.address in result[-1]:
+            continue
+        result.append(network)
+        while len(result) > 1 and _are_halves(result[-2], result[-1]):
+            upper = result.pop()
+            result[-1] = network_of(result[-1].address, upper.length - 1)
     return tuple(result)
+
+
+def _are_halves(lower: Network, upper: Network) -> bool:
+    if lower.length != upper.length or lower.length == 0:
+        return False
+    return network_of(lower.address, lower.length - 1) == network_of(upper.address, upper.length - 1)

@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address, Family, Network
 from kproxy_core.model.diagnostics import Diagnostic
-from kproxy_core.model.names import ObjectName, Protocol, ServicePortKey, ServicePortName
+from kproxy_core.model.names import ObjectName, ServicePortKey, ServicePortName
 
 
 class Origin(enum.Enum):
@@ -81,7 +81,7 @@ class EndpointSets:
 
     ``cluster`` serves traffic policy Cluster, topology hints applied; ``local`` serves policy Local. Each holds ready endpoints,
     or, when there is no ready one, those that terminate but still serve. ``reachable`` is their union without duplicates.
-    ``any_in_cluster`` may be true while ``reachable`` is empty: policy Local with endpoints on other nodes only (drop, not reject).
+    ``any_in_cluster`` may be true while ``reachable`` is empty: policy Local, endpoints on other nodes only (drop, not reject).
     """
 
     cluster: tuple[Endpoint, ...] = ()
@@ -197,8 +197,8 @@ class NodeContext:
     """What is the same for all Services on this node.
 
     ``addresses`` are those of the node's interfaces and of its Node object. ``node_port_addresses`` answer on NodePorts; with
-    ``node_port_any`` every local address does, loopback aside. ``masquerade_bit`` is 0 to 31. ``api_servers`` are the endpoints of
-    the API server, which no Service may take over.
+    ``node_port_any`` every local address does, loopback aside. ``masquerade_bit`` is 0 to 31. ``api_servers`` are the endpoints
+    of the API server, which no Service may take over.
     """
 
     name: str = ""
@@ -215,7 +215,7 @@ class NodeContext:
 
 @frozen(kw_only=True)
 class ServiceHealth:
-    """The answer of one healthCheckNodePort: which local addresses are ready (KEP-3836 leaves the node's health to the server)."""
+    """What one healthCheckNodePort knows: the local addresses that are ready (KEP-3836: the server adds the node's health)."""
 
     service: ObjectName
     port: int

@@ -1,0 +1,1 @@
+"""The kproxy command, one module per subcommand."""

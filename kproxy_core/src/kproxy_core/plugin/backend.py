@@ -1,0 +1,233 @@
+"""The typed contract of a proxy mode: a pure Backend, and the Dataplane it opens, which alone meets the kernel.
+
+Contract version 0: provisional until five modes have lived in it.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from attrs import field, frozen
+
+from kproxy_core.model.addresses import Address
+from kproxy_core.model.names import ServicePortKey
+from kproxy_core.model.state import NodeContext, ServicePort
+from kproxy_core.program.delta import Delta
+from kproxy_core.program.program import Fragment, K, Program, V
+
+
+class Capability(enum.Enum):
+    """What a mode can do beyond the common ground; the value is the sentence shown to people."""
+
+    SCTP = "balances SCTP"
+    SOURCE_RANGES = "honours loadBalancerSourceRanges"
+    AFFINITY_TIMEOUT = "honours sessionAffinity's timeout to the second"
+    WEIGHTS = "honours endpoint weights"
+    SCHEDULERS = "lets a Service choose its scheduler"
+    CLIENT_ADDRESS_KEPT = "keeps the client's address where the traffic policy asks for it"
+    LOCALHOST_NODE_PORTS = "answers on NodePorts of loopback addresses"
+    UNUSED_PORTS_REJECTED = "rejects ports that a service address does not serve"
+    ATOMIC = "applies a plan as a whole or not at all"
+    SURVIVES_CRASH = "goes on forwarding when the daemon is killed"
+    DRIFT_NOTIFIED = "is told by the kernel when somebody else changes its rules"
+
+
+@frozen(kw_only=True)
+class Finding:
+    """One thing that :meth:`Backend.probe` looked at. ``fatal`` ones keep the mode from running; ``remedy`` says what to do."""
+
+    name: str
+    ok: bool
+    message: str
+    remedy: str = ""
+    fatal: bool = True
+
+
+@frozen(kw_only=True)
+class Support:
+    """What this node offers to a mode."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing fatal is missing."""
+        return all(finding.ok or not finding.fatal for finding in self.findings)
+
+
+@frozen(kw_only=True)
+class Failure:
+    """Something that the kernel refused.
+
+    ``keys`` are the objects concerned, empty when the kernel did not tell (the engine then finds the culprit by halves).
+    ``retryable`` failures are passing ones: out of buffers, interrupted, no memory.
+    """
+
+    message: str
+    keys: tuple[Any, ...] = ()
+    retryable: bool = False
+
+
+@frozen(kw_only=True)
+class ApplyResult:
+    """What became of a plan.
+
+    ``done`` counts kernel operations carried out. ``unchanged`` says that, in spite of failures, the kernel is exactly as before
+    (an atomic transaction was rolled back); otherwise what it holds after a failure is unknown and is read again. ``wake_at`` is
+    the monotonic time at which deferred work, such as draining, wants another sync; None for never.
+    """
+
+    done: int = 0
+    failures: tuple[Failure, ...] = ()
+    unchanged: bool = False
+    wake_at: float | None = None
+
+
+@frozen(kw_only=True)
+class Drift:
+    """Somebody else changed, or may have changed, what is ours. ``culprit`` is ``name (pid N)`` where the kernel tells it."""
+
+    culprit: str = ""
+
+
+@frozen(kw_only=True)
+class Leftovers:
+    """What of a mode is in the kernel: one line each, for people."""
+
+    lines: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+
+class Dataplane(Protocol[K, V]):
+    """The kernel's side of a mode, in the network namespace it was opened in. Called from one thread only."""
+
+    def read(self) -> Program[K, V]:
+        """Read what is ours in the kernel, attributed to Service ports, with ids and slots as a fresh process finds them.
+
+        Raises :class:`~kproxy_core.plugin.errors.ApplyError` when the kernel cannot be read now.
+        """
+        ...
+
+    def apply(self, plan: Sequence[Any]) -> ApplyResult:
+        """Carry out a plan. Never raises for what the kernel refuses: that is in the result."""
+        ...
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the kernel tells of a change, or -1 when it never does."""
+        ...
+
+    def drift(self) -> Drift | None:
+        """Say whether somebody else changed what is ours since the last ``read`` or ``apply``; cheap, drains ``fileno``.
+
+        Called when the descriptor is readable, and at least once a second.
+        """
+        ...
+
+    def lookup(self, port: ServicePort) -> Mapping[K, V]:
+        """Return what the kernel holds now for one Service port (its own objects, and the shared ones it needs)."""
+        ...
+
+    def leftovers(self) -> Leftovers:
+        """Tell what of this mode is in the kernel; changes nothing."""
+        ...
+
+    def cleanup(self) -> Leftovers:
+        """Remove everything of this mode and touch nothing else; idempotent. Returns what was removed."""
+        ...
+
+    def close(self) -> None:
+        """Close descriptors; the kernel keeps the rules."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class Backend(Protocol[K, V]):
+    """A proxy mode. Everything but ``probe`` and ``open`` is pure."""
+
+    @property
+    def name(self) -> str:
+        """The mode's name, as in its entry point."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it can do beyond the common ground."""
+        ...
+
+    @property
+    def node_ports_everywhere(self) -> bool:
+        """Its default for ``nodePortAddresses``: every local address, or the primary ones (kube-proxy differs by mode)."""
+        ...
+
+    def probe(self) -> Support:
+        """Try what the mode needs in the current network namespace and leave nothing behind. Tries; never compares versions."""
+        ...
+
+    def compile(self, port: ServicePort, node: NodeContext, previous: Fragment[K, V] | None, fresh_id: int) -> Fragment[K, V]:
+        """Render one Service port.
+
+        ``previous`` is what this Service port has now, possibly read from the kernel: ids and slots are taken from it. If
+        there is none, ``fresh_id`` is an id nobody uses. The result modulo ids and slots depends on ``port`` and ``node`` alone.
+        """
+        ...
+
+    def scaffold(self, node: NodeContext) -> Mapping[K, V]:
+        """Render what is there once per node."""
+        ...
+
+    def canonical(self, program: Program[K, V]) -> object:
+        """Return the program's meaning, equal for equal meaning: modulo ids, slots and generations."""
+        ...
+
+    def plan(self, before: Program[K, V], delta: Delta[K, V]) -> Sequence[Any]:
+        """Order the kernel operations of a delta: make before break, in one atomic step where the mechanism has it."""
+        ...
+
+    def render(self, program: Program[K, V]) -> str:
+        """Return the program as text in the mechanism's usual notation, for people; needs no root."""
+        ...
+
+    def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
+        """Return from where replies to established UDP flows of this Service port are still right.
+
+        Every serving endpoint, terminating ones and all scopes included, unless the mode relays.
+        """
+        ...
+
+    def open(self) -> Dataplane[K, V]:
+        """Open the kernel in the current network namespace. Raises ``UnsupportedError``."""
+        ...
+
+
+AnyBackend = Backend[Any, Any]
+AnyDataplane = Dataplane[Any, Any]
+
+
+@frozen(kw_only=True)
+class SyncReport:
+    """What one sync did.
+
+    Durations are in seconds by phase (resolve, compile, diff, apply). ``failed`` names each Service port that the kernel refused
+    and why. ``trigger_times`` are those of the EndpointSlices that this sync made effective, for the programming latency.
+    """
+
+    started: float
+    finished: float
+    full: bool
+    operations: int = 0
+    changed_ports: int = 0
+    durations: Mapping[str, float] = field(factory=dict)
+    failed: Mapping[ServicePortKey, str] = field(factory=dict)
+    error: str = ""
+    trigger_times: tuple[float, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything wanted is in the kernel."""
+        return not self.failed and not self.error

@@ -1,0 +1,1 @@
+"""Programs and what differs between them: pure, and the same for every mode."""

@@ -1,0 +1,1 @@
+"""Where objects come from: manifests in files, or the API server."""
