@@ -25,7 +25,7 @@ class Delta(Generic[K, V]):
 
 
 def diff(before: Mapping[K, V], after: Mapping[K, V]) -> Delta[K, V]:
-    """Tell two flat mappings apart, so that ``patch(before, diff(before, after)) == after``."""
+    """Tell two flat mappings apart: patching the first with the result gives the second."""
     added = {key: value for key, value in after.items() if key not in before}
     removed = {key: value for key, value in before.items() if key not in after}
     changed = {key: (before[key], value) for key, value in after.items() if key in before and before[key] != value}
