@@ -1,0 +1,141 @@
+"""Network namespaces held by a descriptor: made, entered by the current thread, optionally named, gone with the process.
+
+Python has ``os.setns`` and ``os.unshare`` from 3.12 on only; the C library is called for them.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kproxy_core.testing.lab.faults import LabError
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_SLAVE = 0x80000
+MNT_DETACH = 2
+
+NAMES = Path("/run/netns")
+"""Where ``ip netns`` looks for named namespaces."""
+
+_OWN = "/proc/thread-self/ns/net"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Give the calling thread new namespaces, see unshare(2). Raises ``OSError``."""
+    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Move the calling thread into a namespace, see setns(2). Raises ``OSError``."""
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
+    """Mount, see mount(2). Raises ``OSError``."""
+    arguments = (ctypes.c_char_p(source.encode()), ctypes.c_char_p(target.encode()), ctypes.c_char_p(kind.encode()))
+    _checked(_libc.mount(*arguments, ctypes.c_ulong(flags), None), f"mount {kind or source} on {target}")
+
+
+def unmount(target: str) -> None:
+    """Unmount at once, open files or not. Raises ``OSError``."""
+    _checked(_libc.umount2(ctypes.c_char_p(target.encode()), ctypes.c_int(MNT_DETACH)), f"umount {target}")
+
+
+class Namespace:
+    """A network namespace, alive as long as its descriptor here or any process in it: nothing is left after a kill -9."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._name: Path | None = None
+
+    @classmethod
+    def create(cls) -> "Namespace":
+        """Make one, without interfaces but a loopback that is down. Raises :class:`LabError` without the privilege."""
+        made: list[int] = []
+        refused: list[OSError] = []
+
+        def unshare_and_hold() -> None:
+            try:
+                unshare(CLONE_NEWNET)
+                made.append(os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as error:
+                refused.append(error)
+
+        # A thread of its own, so that no failure on the way back can leave the caller in the wrong namespace.
+        maker = threading.Thread(target=unshare_and_hold, name="lab-namespace")
+        maker.start()
+        maker.join()
+        if refused:
+            raise LabError(
+                f"cannot make a network namespace: {refused[0].strerror}. Run as root, or call enter_user_namespace() first"
+            ) from refused[0]
+        return cls(made[0])
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that holds it. Raises :class:`LabError` after :meth:`close`."""
+        if self._descriptor < 0:
+            raise LabError("this network namespace is closed")
+        return self._descriptor
+
+    @property
+    def path(self) -> str:
+        """A path that other programs can open while this process lives, ``nsenter --net=`` for example."""
+        return str(self._name) if self._name else f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    @property
+    def name(self) -> str:
+        """The name under /run/netns, empty without one."""
+        return self._name.name if self._name else ""
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Have the calling thread, and only it, live in the namespace: sockets made and programs started meanwhile belong there.
+
+        May be nested. Raises :class:`LabError` when the namespace left could not be returned to.
+        """
+        home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            setns(self.descriptor, CLONE_NEWNET)
+            try:
+                yield
+            finally:
+                setns(home, CLONE_NEWNET)
+        finally:
+            os.close(home)
+
+    def publish(self, name: str) -> None:
+        """Bind it to /run/netns/NAME, as ``ip netns add`` does. Raises ``OSError``, ``FileExistsError`` for a name in use."""
+        NAMES.mkdir(mode=0o755, exist_ok=True)
+        target = NAMES / name
+        target.touch(mode=0o444, exist_ok=False)
+        try:
+            mount(f"/proc/self/fd/{self.descriptor}", str(target), "none", MS_BIND)
+        except OSError:
+            target.unlink()
+            raise
+        self._name = target
+
+    def close(self) -> None:
+        """Let go of it, and of its name. May be called again."""
+        if self._name:
+            unmount(str(self._name))
+            self._name.unlink(missing_ok=True)
+            self._name = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,1 @@
+"""The lab's server process: standard library only, so that it starts at once and stays small."""
