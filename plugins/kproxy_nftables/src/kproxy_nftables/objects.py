@@ -1,0 +1,110 @@
+"""The kernel objects of this mode: what names each of them, and how a fresh process knows them as ours.
+
+Everything lives in the tables ``ip kproxy-nftables`` and ``ip6 kproxy-nftables``, which no one else writes to; what is in them is
+ours. An object's key is ``(place, name)``:
+
+- ``("ip", "table")`` is the table itself;
+- ``("ip chain", "pick-3")`` is a chain, its value a :class:`Chain` with all its rules;
+- ``("ip set", "endpoints")`` is a set or map, its value a wire ``Set``;
+- ``("ip endpoints", key bytes)`` is an element, its value the packed data; ``b""`` in a set, a :class:`Verdict` in a verdict map,
+  and :class:`Owned` in ``services``, where each element says in its comment which Service port its id belongs to. That is how a
+  fresh process attributes ids, and through them all other elements.
+"""
+
+import struct
+from typing import Final
+
+from attrs import frozen
+
+from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.names import Protocol, ServicePortName
+from kproxy_core.wire.nft_data import Verdict
+from kproxy_core.wire.nft_expressions import AnyExpression
+from kproxy_core.wire.nft_objects import Set
+
+TABLE: Final = "kproxy-nftables"
+
+FAMILY_NAMES: Final = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+FAMILIES_BY_NAME: Final = {name: family for family, name in FAMILY_NAMES.items()}
+
+
+@frozen
+class Owned:
+    """An id in the map ``services``, with the Service port it belongs to as its comment."""
+
+    data: bytes
+    owner: str
+
+
+@frozen(kw_only=True)
+class Rule:
+    """A rule: its expressions and the comment that ``nft list`` shows."""
+
+    expressions: tuple[AnyExpression, ...]
+    comment: str = ""
+
+
+@frozen(kw_only=True)
+class Hook:
+    """Where a base chain is called from: netfilter's hook number and priority. All of ours are of type nat."""
+
+    number: int
+    priority: int
+
+
+@frozen(kw_only=True)
+class Chain:
+    """A chain with its rules; a base chain if it has a hook."""
+
+    rules: tuple[Rule, ...]
+    hook: Hook | None = None
+
+
+Key = tuple[str, str | bytes]
+Value = bytes | Verdict | Owned | Chain | Set
+"""What a key holds; a table's value is ``b""``."""
+
+_NUMBER: Final = struct.Struct("=I")
+_NUMBERS: Final = struct.Struct("=II")
+_PORT: Final = struct.Struct("!Hxx")
+_PROTOCOL_AND_PORT: Final = struct.Struct("!BxxxHxx")
+
+
+def number(value: int) -> bytes:
+    """Pack a mark, an id or a slot: 32 bits in host order, as the kernel's registers hold marks and random numbers."""
+    return _NUMBER.pack(value)
+
+
+def number_pair(first: int, second: int) -> bytes:
+    """Pack ``id . slot``."""
+    return _NUMBERS.pack(first, second)
+
+
+def protocol_and_port(protocol: Protocol, port: int) -> bytes:
+    """Pack ``protocol . port``; each part of a concatenation fills whole registers."""
+    return _PROTOCOL_AND_PORT.pack(protocol, port)
+
+
+def address_and_port(address: Address, port: int) -> bytes:
+    """Pack ``address . port``."""
+    return address + _PORT.pack(port)
+
+
+def split_address_and_port(data: bytes) -> tuple[Address, int]:
+    """Undo :func:`address_and_port`."""
+    return Address(data[:-4]), int(_PORT.unpack(data[-4:])[0])
+
+
+def owner_text(name: ServicePortName) -> str:
+    """Spell a Service port for a comment: ``namespace/name:port/TCP``."""
+    return str(name)
+
+
+def parse_owner(text: str) -> ServicePortName | None:
+    """Undo :func:`owner_text`; None for anything else, such as an element that somebody else added."""
+    namespace, slash, rest = text.partition("/")
+    service, slash_again, protocol = rest.rpartition("/")
+    name, _, port = service.partition(":")
+    if not (slash and slash_again and namespace and name) or protocol not in Protocol.__members__:
+        return None
+    return ServicePortName(namespace, name, port, Protocol[protocol])

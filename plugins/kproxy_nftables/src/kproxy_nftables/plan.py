@@ -1,0 +1,225 @@
+"""Orders the kernel operations of a delta: one transaction, made so that it may also be cut into several.
+
+New data comes before what leads to it, and what leads to data goes before the data. So each part of a transaction that had
+to be cut (an unprivileged user namespace limits its size) is consistent alone. A swap of an element is a deletion and an
+addition that are never separated.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from attrs import evolve
+
+from kproxy_core.model.addresses import Family
+from kproxy_core.program.delta import Delta, patch
+from kproxy_core.program.program import Program, objects
+from kproxy_core.wire import nft_objects
+from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
+from kproxy_core.wire.nft_data import Verdict
+from kproxy_core.wire.nft_elements import Element, ElementCodec
+from kproxy_core.wire.nft_objects import Set
+from kproxy_core.wire.nft_operations import Operation, add, cut_before, delete, flush_chain
+from kproxy_nftables import sets
+from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Value
+
+_SHAPES: Final = {f"{FAMILY_NAMES[family]} {shape.name}": shape for family in Family for shape in sets.shapes(family).values()}
+_CODECS: Final = {place: ElementCodec.of(shape) for place, shape in _SHAPES.items()}
+
+_MAKING_ORDER: Final = (
+    *sorted(sets.KEYED_BY_ID),
+    sets.SERVICES,
+    sets.NODE_PORT_SERVICES,
+    sets.HAIRPIN,
+    sets.DISPATCH,
+    sets.NODE_PORT_DISPATCH,
+    # Outside traffic asks these first: without them it would take the way of inside traffic for a moment.
+    sets.OUTSIDE_ACTIONS,
+    sets.OUTSIDE_NODE_PORT_ACTIONS,
+    sets.ACTIONS,
+    sets.NODE_PORT_ACTIONS,
+    sets.CLUSTER_IPS,
+    sets.NODE_PORT_IPS,
+)
+_SWAP_SIZE: Final = 500
+"""Elements swapped between two places where a transaction may be cut."""
+
+
+def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
+    """Order a delta; see ``Backend.plan``.
+
+    A table in which a set has another shape (made by another version) is made anew from scratch, in the same transaction.
+    """
+    stale = {_family_name(key) for key in delta.changed if key[0].endswith(" set")}
+    if not stale:
+        return _plan(delta)
+    after = patch(objects(before), delta)
+    fresh = {key: value for key, value in after.items() if _family_name(key) in stale}
+    kept = Delta(
+        added={key: value for key, value in delta.added.items() if _family_name(key) not in stale},
+        changed={key: value for key, value in delta.changed.items() if _family_name(key) not in stale},
+        removed={key: value for key, value in delta.removed.items() if _family_name(key) not in stale},
+    )
+    removal = [delete(_table(name)) for name in sorted(stale)]
+    return [*removal, *_plan(Delta(added=fresh)), *_plan(kept)]
+
+
+def _family_name(key: Key) -> str:
+    return key[0].partition(" ")[0]
+
+
+def _table(name: str) -> nft_objects.Table:
+    return nft_objects.Table(family=NetlinkFamily(FAMILIES_BY_NAME[name]), name=TABLE)
+
+
+def _plan(delta: Delta[Key, Value]) -> list[Operation]:
+    gone = {key[0] for key in delta.removed if key[1] == "table"}
+    added, changed = _by_place(delta.added), _by_place(delta.changed)
+    removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
+    operations = [add(_table(key[0])) for key in delta.added if key[1] == "table"]
+    operations += [add(shape) for shape in delta.added.values() if isinstance(shape, Set)]
+    operations += _make_chains(added, changed, hooked=False)
+    for name in _MAKING_ORDER:
+        for family_name in FAMILIES_BY_NAME:
+            place = f"{family_name} {name}"
+            operations += _add_elements(place, added.get(place, {}))
+            operations += _swap_elements(place, changed.get(place, {}))
+    operations += _make_chains(added, changed, hooked=True)
+    for name in reversed(_MAKING_ORDER):
+        for family_name in FAMILIES_BY_NAME:
+            place = f"{family_name} {name}"
+            operations += _delete_elements(place, removed.get(place, {}))
+    operations += _unmake(removed)
+    operations += [delete(_table(name)) for name in sorted(gone)]
+    return operations
+
+
+def _by_place(items: Mapping[Key, object]) -> dict[str, dict[str | bytes, object]]:
+    places: dict[str, dict[str | bytes, object]] = defaultdict(dict)
+    for (place, name), value in items.items():
+        places[place][name] = value
+    return places
+
+
+# -- chains
+
+
+def _make_chains(
+    added: Mapping[str, Mapping[str | bytes, object]], changed: Mapping[str, Mapping[str | bytes, object]], hooked: bool
+) -> list[Operation]:
+    """Make new chains, all of them before any rule that may lead to them, and give chains that differ new rules."""
+    made: list[Operation] = []
+    filled: list[Operation] = []
+    for family_name in FAMILIES_BY_NAME:
+        place = f"{family_name} chain"
+        for name, chain in added.get(place, {}).items():
+            if isinstance(chain, Chain) and isinstance(name, str) and (chain.hook is not None) == hooked:
+                made.append(add(_chain(family_name, name, chain.hook)))
+                filled += _fill(family_name, name, chain)
+        for name, pair in changed.get(place, {}).items():
+            if isinstance(pair, tuple) and isinstance(name, str):
+                old, new = pair
+                if (new.hook is not None) == hooked:
+                    made += _remake(family_name, name, old, new)
+                    filled += _fill(family_name, name, new)
+    return [*made, *filled]
+
+
+def _remake(family_name: str, name: str, old: Chain, new: Chain) -> list[Operation]:
+    chain = _chain(family_name, name, old.hook)
+    if old.hook == new.hook:
+        return cut_before([flush_chain(chain)])
+    # The kernel changes no hook or priority of a base chain (EOPNOTSUPP, EEXIST): it is made anew.
+    return cut_before([flush_chain(chain), delete(chain), add(_chain(family_name, name, new.hook))])
+
+
+def _chain(family_name: str, name: str, hook: Hook | None) -> nft_objects.Chain:
+    base = None if hook is None else nft_objects.BaseChain(type="nat", hook=hook.number, priority=hook.priority)
+    return nft_objects.Chain(family=NetlinkFamily(FAMILIES_BY_NAME[family_name]), table=TABLE, name=name, base=base)
+
+
+def _fill(family_name: str, name: str, chain: Chain) -> Iterable[Operation]:
+    family = NetlinkFamily(FAMILIES_BY_NAME[family_name])
+    for rule in chain.rules:
+        yield add(
+            nft_objects.Rule(family=family, table=TABLE, chain=name, expressions=rule.expressions, comment=rule.comment or None)
+        )
+
+
+def _unmake(removed: Mapping[str, Mapping[str | bytes, object]]) -> list[Operation]:
+    """Remove chains, emptied first since they may lead to one another, and then sets that no rule asks any more."""
+    chains = [
+        _chain(family_name, name, None)
+        for family_name in FAMILIES_BY_NAME
+        for name in removed.get(f"{family_name} chain", {})
+        if isinstance(name, str)
+    ]
+    shapes = [
+        shape
+        for family_name in FAMILIES_BY_NAME
+        for shape in removed.get(f"{family_name} set", {}).values()
+        if isinstance(shape, Set)
+    ]
+    return [*map(flush_chain, chains), *map(delete, chains), *map(delete, shapes)]
+
+
+# -- elements
+
+
+def _add_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+    if not elements:
+        return []
+    codec = _CODECS[place]
+    sample = next(iter(elements.values()))
+    if isinstance(sample, bytes) and place in _RANGES:
+        operations = codec.add_elements([_range(place, key) for key in elements])
+    elif isinstance(sample, bytes) and not codec.data_length:
+        operations = codec.add_keys(list(elements))  # type: ignore[arg-type]
+    elif isinstance(sample, bytes):
+        operations = codec.add(list(elements.items()))  # type: ignore[arg-type]
+    else:
+        operations = codec.add_elements([_element(key, value) for key, value in elements.items()])
+    return [evolve(operation, cut=True) for operation in operations]
+
+
+def _element(key: str | bytes, value: object) -> Element:
+    match key, value:
+        case bytes(), Owned(data=data, owner=owner):
+            return Element(key=key, data=data, comment=owner)
+        case bytes(), Verdict():
+            return Element(key=key, data=value)
+        case _:
+            raise TypeError(f"no element: {key!r}: {value!r}")
+
+
+_RANGES: Final = frozenset(f"{name} {sets.SOURCE_RANGES}" for name in FAMILIES_BY_NAME)
+
+
+def _range(place: str, key: str | bytes) -> Element:
+    """Split the key of a source range, ``id . first . id . last``."""
+    if not isinstance(key, bytes):
+        raise TypeError(f"no element: {key!r}")
+    size = _CODECS[place].key_length
+    return Element(key=key[:size], key_end=key[size:])
+
+
+def _delete_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+    if not elements:
+        return []
+    codec = _CODECS[place]
+    if place in _RANGES:
+        operations = codec.delete_elements([_range(place, key) for key in elements])
+    else:
+        operations = codec.delete(list(elements))  # type: ignore[arg-type]
+    return [evolve(operation, cut=True) for operation in operations]
+
+
+def _swap_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+    """Give elements another value: the kernel takes that as a deletion and an addition only."""
+    operations: list[Operation] = []
+    items: Sequence[tuple[str | bytes, object]] = list(elements.items())
+    for start in range(0, len(items), _SWAP_SIZE):
+        chunk = {key: pair[1] for key, pair in items[start : start + _SWAP_SIZE] if isinstance(pair, tuple)}
+        swap = [*_delete_elements(place, chunk), *_add_elements(place, chunk)]
+        operations += cut_before([evolve(operation, cut=False) for operation in swap])
+    return operations
