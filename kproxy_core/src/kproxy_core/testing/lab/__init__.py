@@ -1,8 +1,10 @@
-"""The lab: a small dual-stack cluster in network namespaces, with servers that say who they are and clients that understand silence.
+"""The lab: a small dual-stack cluster in network namespaces, servers that say who they are, clients that know drop from refusal.
 
-with Lab() as lab:
-    lab.serve(lab.pods["a1"], 8080)
-    print(ask(lab.outside, lab.pods["a1"].ipv4, 8080))
+::
+
+    with Lab() as lab:
+        lab.serve(lab.pods["a1"], 8080)
+        print(ask(lab.outside, lab.pods["a1"].ipv4, 8080))
 """
 
 from kproxy_core.testing.lab.ask import AT_ONCE, ask, ask_all, ask_many

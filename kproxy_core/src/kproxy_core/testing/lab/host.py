@@ -57,11 +57,12 @@ class Host:
 
     def run(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a program inside and wait. Like :func:`subprocess.run`, but text, captured and checked unless told otherwise."""
-        defaults: dict[str, Any] = {"text": True, "check": True}
+        defaults: dict[str, Any] = {"text": True}
+        check: bool = options.pop("check", True)
         if not options.keys() & {"stdout", "stderr", "capture_output"}:
             defaults["capture_output"] = True
         with self.enter():
-            done: subprocess.CompletedProcess[str] = subprocess.run(argv, **(defaults | options))
+            done: subprocess.CompletedProcess[str] = subprocess.run(argv, check=check, **(defaults | options))
             return done
 
     def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[str]:
@@ -71,9 +72,9 @@ class Host:
             return started
 
     def sysctl(self, name: str, value: int | str | None = None) -> str:
-        """A kernel parameter of this host, ``net.ipv4.ip_forward`` for example; set first when a value is given. Raises ``OSError``.
+        """A kernel parameter of this host, ``net.ipv4.ip_forward`` for example; set first when a value is given.
 
-        A device's name in it must not have a dot in it.
+        A device's name in it must not have a dot in it. Raises ``OSError``.
         """
         path = _SYSCTLS / name.replace(".", "/")
         with self.enter():

@@ -14,7 +14,8 @@ EVERYWHERE = (
     ("net.ipv4.icmp_ratelimit", "0"),
     ("net.ipv6.icmp.ratelimit", "0"),
 )
-"""rp_filter is off since replies may take another way than requests here; ports in TIME_WAIT are reused, or a load would run out of them."""
+"""rp_filter is off since replies may take another way than requests here; ports in TIME_WAIT are reused, or a load would run out
+of them."""
 
 ON_NODES = (
     ("net.ipv4.ip_forward", "1"),

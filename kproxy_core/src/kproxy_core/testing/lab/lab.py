@@ -8,15 +8,15 @@
                                                     |
                                       the outside client's addresses
 
-The outside host is client and default gateway at once. It does not forward: what a node sends there that is for nobody vanishes, as
-a packet to a service address does that no proxy has translated. It sends the service ranges to ``node`` (see
-:meth:`Lab.route_services`) and each node's pod range to that node. Nodes send each other's pod ranges to each other, untranslated.
+The outside host is client and default gateway at once. It does not forward: what a node sends there that is for nobody vanishes,
+as a packet to a service address does that no proxy has translated. It sends the service ranges to ``node`` (see
+:meth:`Lab.route_services`) and each node's pod range to that node. Nodes send each other's pod ranges to each other, untouched.
 
-So a connection from outside that ``node`` sends to a pod on ``node2`` without masquerade is answered by ``node2`` straight to the client,
-from the pod's own address, and fails: ask() says dropped, as in a real cluster without direct server return.
+So a connection from outside that ``node`` sends to a pod on ``node2`` without masquerade is answered by ``node2`` straight to the
+client, from the pod's own address, and fails: ask() says dropped, as in a real cluster without direct server return.
 
-Three things differ from most nodes, for the sake of the tests: rp_filter is off, ICMP errors are not rate-limited (every refusal is
-seen), and duplicate address detection is off (addresses work at once).
+Three things differ from most nodes, for the sake of the tests: rp_filter is off, ICMP errors are not rate-limited (every refusal
+is seen), and duplicate address detection is off (addresses work at once).
 """
 
 import contextlib

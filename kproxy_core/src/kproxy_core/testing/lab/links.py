@@ -19,7 +19,7 @@ POD_GATEWAYS = ("169.254.1.1", "fe80::1")
 
 @frozen(kw_only=True)
 class Cable:
-    """A veth pair: the near end's name and MAC address, and the far end's, which is made in the namespace ``far_in`` right away."""
+    """A veth pair: name and MAC address of both ends. The far end is made in the namespace ``far_in``, a descriptor, right away."""
 
     near: str
     near_mac: str
@@ -86,7 +86,7 @@ def add_route(ipr: "IPRoute", network: Network | str, gateway: str) -> None:
 
 
 def add_pod_route(ipr: "IPRoute", interface: int, pod: str, source: str) -> None:
-    """A route to one routed pod. ``source`` is what the node's own packets to it have: the node's address, as it has none on that link."""
+    """A route to one routed pod. The node has no address on that link: its own packets to the pod have ``source``."""
     length = 128 if ":" in pod else 32
     options = {} if ":" in pod else {"scope": _LINK_SCOPE}
     ipr.route("add", family=_family(pod), dst=f"{pod}/{length}", oif=interface, prefsrc=source, **options)

@@ -35,17 +35,17 @@ def _checked(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Give the calling thread new namespaces, see unshare(2). Raises ``OSError``."""
+    """Give the calling thread new namespaces (man 2 unshare). Raises ``OSError``."""
     _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move the calling thread into a namespace, see setns(2). Raises ``OSError``."""
+    """Move the calling thread into a namespace (man 2 setns). Raises ``OSError``."""
     _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
-    """Mount, see mount(2). Raises ``OSError``."""
+    """Attach a file system, or a file to another (man 2 mount). Raises ``OSError``."""
     arguments = (ctypes.c_char_p(source.encode()), ctypes.c_char_p(target.encode()), ctypes.c_char_p(kind.encode()))
     _checked(_libc.mount(*arguments, ctypes.c_ulong(flags), None), f"mount {kind or source} on {target}")
 

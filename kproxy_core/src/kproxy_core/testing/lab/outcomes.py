@@ -61,7 +61,7 @@ class Dropped:
 
 @frozen(kw_only=True)
 class Unreachable:
-    """A router, or the client's own routing table, said that there is no way: ``reason`` is an errno's name or the ICMP error's."""
+    """A router, or the client's own routing table, knows no way: ``reason`` is the name of an errno or of the ICMP error."""
 
     reason: str
     sender: str = ""

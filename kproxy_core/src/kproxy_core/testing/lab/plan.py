@@ -46,7 +46,7 @@ class AddressPair:
 
 @frozen(kw_only=True)
 class LabPlan:
-    """How many pods and which addresses. The default suits most tests: two routed and two bridged pods on ``node``, two on ``node2``.
+    """How many pods and which addresses; by default two routed and two bridged pods on ``node``, two routed ones on ``node2``.
 
     Routed pods are called a1, a2, ... on ``node`` and b1, b2, ... on ``node2``, bridged ones abr1, ... and bbr1, ...
     At most 117 routed and 125 bridged pods per node. ``outside_addresses`` is how many client addresses the outside host has.
@@ -57,16 +57,16 @@ class LabPlan:
     node2_routed: int = 2
     node2_bridged: int = 0
     outside_addresses: int = field(default=4)
-    outside_ipv4: IPv4Network = IPv4Network("172.18.0.0/24")
-    outside_ipv6: IPv6Network = IPv6Network("fd00:18::/64")
-    pods_ipv4: IPv4Network = IPv4Network("10.244.0.0/16")
-    pods_ipv6: IPv6Network = IPv6Network("fd00:244::/56")
-    cluster_ipv4: IPv4Network = IPv4Network("10.96.0.0/16")
-    cluster_ipv6: IPv6Network = IPv6Network("fd00:96::/112")
-    external_ipv4: IPv4Network = IPv4Network("192.0.2.0/24")
-    external_ipv6: IPv6Network = IPv6Network("2001:db8:e::/64")
-    load_balancer_ipv4: IPv4Network = IPv4Network("198.51.100.0/24")
-    load_balancer_ipv6: IPv6Network = IPv6Network("2001:db8:1b::/64")
+    outside_ipv4: IPv4Network = field(factory=lambda: IPv4Network("172.18.0.0/24"))
+    outside_ipv6: IPv6Network = field(factory=lambda: IPv6Network("fd00:18::/64"))
+    pods_ipv4: IPv4Network = field(factory=lambda: IPv4Network("10.244.0.0/16"))
+    pods_ipv6: IPv6Network = field(factory=lambda: IPv6Network("fd00:244::/56"))
+    cluster_ipv4: IPv4Network = field(factory=lambda: IPv4Network("10.96.0.0/16"))
+    cluster_ipv6: IPv6Network = field(factory=lambda: IPv6Network("fd00:96::/112"))
+    external_ipv4: IPv4Network = field(factory=lambda: IPv4Network("192.0.2.0/24"))
+    external_ipv6: IPv6Network = field(factory=lambda: IPv6Network("2001:db8:e::/64"))
+    load_balancer_ipv4: IPv4Network = field(factory=lambda: IPv4Network("198.51.100.0/24"))
+    load_balancer_ipv6: IPv6Network = field(factory=lambda: IPv6Network("2001:db8:1b::/64"))
 
     @outside_addresses.validator
     def _check_outside_addresses(self, _attribute: object, value: int) -> None:
@@ -91,7 +91,7 @@ class LabPlan:
 
     @property
     def service_ranges(self) -> tuple[Network, ...]:
-        """What the outside client sends to the node although no interface has it: cluster, external and load balancer addresses."""
+        """What the outside client sends to the node though no interface has it: cluster, external and load balancer addresses."""
         return (
             self.cluster_ipv4,
             self.external_ipv4,

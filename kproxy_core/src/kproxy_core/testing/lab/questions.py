@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kproxy_core.testing.lab.host import Host
 
 DROP_TIMEOUT = 0.4
-"""Seconds after which no answer means dropped. Short, since drops have to be waited for, and less than the first retransmission."""
+"""Seconds after which no answer means dropped: drops have to be waited for, and TCP sends its first retransmission after one."""
 
 _LARGEST = 1 << 16
 _BUSY = (errno.EINPROGRESS, errno.EAGAIN, errno.EINTR)
@@ -88,7 +88,7 @@ def _bind(client: socket.socket, question: Question) -> None:
 
 
 class Attempt:
-    """A question on its way. ``begin`` and ``proceed`` return the outcome once there is one; ``give_up`` ends it at its deadline."""
+    """A question on its way. ``begin`` and ``proceed`` return the outcome once known, ``give_up`` the one at the deadline."""
 
     def __init__(self, question: Question) -> None:
         self.question = question

@@ -47,9 +47,10 @@ class Connections(enum.Enum):
 
 @frozen(kw_only=True)
 class ServerPlan:
-    """What a server does. ``name`` is what it calls itself (by default its host's name), ``delay`` the seconds it takes to answer.
+    """What a server does. ``name`` is what it calls itself (by default its host's name).
 
-    ``address`` restricts it to one address of its host; by default it listens on all, in both families.
+    ``delay`` is how many seconds (0 to 60) it takes to answer. ``address`` restricts it to one address of its host; by default it
+    listens on all, in both families.
     """
 
     ports: tuple[int, ...] = (8080,)

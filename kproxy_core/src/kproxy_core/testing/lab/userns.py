@@ -40,11 +40,11 @@ def can_build() -> bool:
 def enter_user_namespace() -> tuple[Missing, ...]:
     """Move this process into user, network and mount namespaces of its own, where it is root, with the loopback up.
 
-    Raises :class:`LabError` when it has more than one thread (call it first thing in a program), or the system forbids it. Returns
-    what a lab will have to do without.
+    Raises :class:`LabError` when it has more than one thread (call it first thing in a program), or the system forbids it.
+    Returns what a lab will have to do without.
     """
-    if len(os.listdir("/proc/self/task")) > 1:
-        raise LabError("a process with several threads cannot enter a user namespace: start it there, see run in userns.py")
+    if len(tuple(Path("/proc/self/task").iterdir())) > 1:
+        raise LabError("a process with several threads cannot enter a user namespace: see command_in_user_namespace()")
     user, group = os.geteuid(), os.getegid()
     try:
         namespaces.unshare(namespaces.CLONE_NEWUSER | namespaces.CLONE_NEWNET | namespaces.CLONE_NEWNS)
@@ -61,7 +61,8 @@ def enter_user_namespace() -> tuple[Missing, ...]:
         _raise_loopback()
     except OSError as error:
         raise LabError(
-            f"no rights in the new user namespace: {error.strerror}. Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+            f"no rights in the new user namespace: {error.strerror}. Run as root,"
+            " or sysctl kernel.apparmor_restrict_unprivileged_userns=0"
         ) from error
     return tuple(missing for missing in (_mount_sys(), _mount_names()) if missing is not None)
 
@@ -89,7 +90,7 @@ def _mount_sys() -> Missing | None:
         namespaces.mount("none", "/", "", namespaces.MS_REC | namespaces.MS_SLAVE)
         namespaces.mount("sysfs", "/sys", "sysfs")
     except OSError as error:
-        return Missing(capability=LabCapability.SYSFS, reason=error.strerror, remedy="run as root")
+        return Missing(capability=LabCapability.SYSFS, reason=str(error), remedy="run as root")
     return None
 
 
@@ -97,7 +98,7 @@ def _mount_names() -> Missing | None:
     try:
         namespaces.mount("tmpfs", str(namespaces.NAMES), "tmpfs")
     except OSError as error:
-        return Missing(capability=LabCapability.NAMES, reason=error.strerror, remedy=f"as root, once: mkdir {namespaces.NAMES}")
+        return Missing(capability=LabCapability.NAMES, reason=str(error), remedy=f"as root, once: mkdir {namespaces.NAMES}")
     return None
 
 

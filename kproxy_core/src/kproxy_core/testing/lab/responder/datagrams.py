@@ -1,4 +1,4 @@
-"""UDP and SCTP servers: each datagram is answered from the very address it was sent to, so that hosts with several addresses work."""
+"""UDP and SCTP servers: each datagram is answered from the very address it was sent to, which matters to hosts with several."""
 
 import contextlib
 import json

@@ -1,7 +1,7 @@
 """One epoll loop that answers for every server of a lab, on sockets that were made inside the lab's namespaces.
 
-A socket belongs to the namespace it was made in, whoever holds it: the lab makes listening sockets in its pods and sends them here
-over a Unix socket, one JSON request and its descriptors per message. The process ends with that socket, that is with the lab.
+A socket belongs to the namespace it was made in, whoever holds it: the lab makes listening sockets in its pods and sends them
+here over a Unix socket, one JSON request and its descriptors per message. The process ends with that socket: with the lab.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Loop:
         return True
 
     def _do_listen(self, request: Request, descriptors: list[int]) -> dict[str, Any]:
-        kinds = {"TCP": Listener, "UDP": DatagramServer, "SCTP": SctpServer}
+        kinds: dict[str, type[Listener] | type[DatagramServer]] = {"TCP": Listener, "UDP": DatagramServer, "SCTP": SctpServer}
         for descriptor, server in zip(descriptors, request["servers"], strict=True):
             served = kinds[server["protocol"]](socket.socket(fileno=descriptor), server)
             self._servers[server["id"]] = served

@@ -35,7 +35,7 @@ def checksum(packet: bytes) -> int:
 
 
 class Handshake(NamedTuple):
-    """One packet with one chunk. ``tag`` is the header's verification tag, ``initiate_tag`` the chunk's own, ``cookie`` what is in it."""
+    """A packet with one chunk. ``tag`` is in the header, ``initiate_tag`` and ``cookie`` (the state cookie) are in the chunk."""
 
     source_port: int
     destination_port: int
