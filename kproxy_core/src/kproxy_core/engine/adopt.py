@@ -1,0 +1,57 @@
+"""Adopts what was read from the kernel, so that wanted fragments can replace read ones one by one.
+
+A read program need not say which shared objects a fragment uses. Objects that nobody is known to use are kept by a pseudo
+Service port of their own, until every fragment is one we made ourselves: only then are they known to be rubbish.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attrs import evolve
+
+from kproxy_core.model.addresses import Family
+from kproxy_core.model.names import Protocol, ServicePortKey, ServicePortName
+from kproxy_core.program.program import Fragment, Program
+
+AnyFragment = Fragment[Any, Any]
+AnyProgram = Program[Any, Any]
+
+UNATTRIBUTED: Final = ServicePortKey(Family.IPV4, ServicePortName("", "(objects without a Service)", "", Protocol.TCP))
+"""Whose fragment holds the shared objects of a read program that may or may not still be in use."""
+
+
+def adopt(observed: AnyProgram, made: Mapping[ServicePortKey, AnyFragment], scaffold: Mapping[Any, Any]) -> AnyProgram:
+    """Turn a read program into one that ``replace`` works on and that still says what the kernel holds.
+
+    ``made`` are the fragments we compiled; one that the kernel holds unchanged takes the place of its read twin. ``scaffold``
+    is what is wanted of it: everything else in ``observed.common`` is shared by Service ports, or rubbish.
+    """
+    fragments = {port: _recognised(port, fragment, made, observed) for port, fragment in observed.fragments.items()}
+    fragments = {port: _without(fragment, scaffold) for port, fragment in fragments.items()}
+    uses = Counter(key for fragment in fragments.values() for key in fragment.shared)
+    ours = all(fragment is made.get(port) for port, fragment in fragments.items())
+    loose = {key: value for key, value in observed.common.items() if key not in scaffold and not (ours and key in uses)}
+    if loose:
+        fragments[UNATTRIBUTED] = Fragment(shared=loose)
+        uses.update(loose.keys())
+    common = {key: value for fragment in fragments.values() for key, value in fragment.shared.items()}
+    return Program(fragments=fragments, common=common | dict(observed.common), uses=dict(uses))
+
+
+def _recognised(
+    port: ServicePortKey, read: AnyFragment, made: Mapping[ServicePortKey, AnyFragment], observed: AnyProgram
+) -> AnyFragment:
+    ours = made.get(port)
+    if ours is None or ours.id != read.id or ours.own != read.own:
+        return read
+    missing = object()
+    whole = all(observed.common.get(key, missing) == value for key, value in ours.shared.items())
+    return ours if whole else read
+
+
+def _without(fragment: AnyFragment, scaffold: Mapping[Any, Any]) -> AnyFragment:
+    """Take away what an earlier version of a mode shared and what belongs to the scaffold now."""
+    if fragment.shared.keys().isdisjoint(scaffold):
+        return fragment
+    return evolve(fragment, shared={key: value for key, value in fragment.shared.items() if key not in scaffold})

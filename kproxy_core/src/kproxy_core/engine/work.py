@@ -1,0 +1,221 @@
+"""The work of one sync: batches of Service ports tried against the kernel until each is in it or known to be refused.
+
+Normally there is one batch, with everything in it, and it is applied at once. A refused batch is halved until the culprits stand
+alone (see :mod:`~kproxy_core.engine.bisect`); whatever is not refused gets into the kernel, so nobody waits for a culprit.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from kproxy_core.engine.adopt import UNATTRIBUTED, adopt
+from kproxy_core.engine.bisect import AnyFragment, Batch, Updates, culprits_of, divide
+from kproxy_core.model.names import ServicePortKey
+from kproxy_core.plugin.backend import Failure
+from kproxy_core.program.delta import Delta, diff_ports, diff_programs
+from kproxy_core.program.program import Program, replace
+
+AnyProgram = Program[Any, Any]
+AnyScaffold = Mapping[Any, Any]
+
+REFUSALS_AT_MOST = 64
+"""Refused trials in one sync. Enough for several culprits among a hundred thousand Service ports; when more are refused the cause
+is seldom theirs (a full set, say), and what is left waits for the next attempt."""
+
+
+class ScaffoldRefusedError(Exception):
+    """The kernel refuses what every Service port stands on."""
+
+
+class TooManyRefusalsError(Exception):
+    """More trials were refused than one sync may make."""
+
+
+@frozen(kw_only=True)
+class Trial:
+    """One attempt: the Service ports in it, the program it would lead to, and what has to change for that."""
+
+    batch: Batch
+    candidate: AnyProgram
+    delta: Delta[Any, Any]
+
+
+@frozen(kw_only=True)
+class Work:
+    """What is left to do in a sync.
+
+    ``base`` is what the kernel holds, ``updates`` the wanted fragments of the Service ports that differ from it (None: none is
+    wanted), ``scaffold`` what is wanted of it and ``scaffold_pending`` whether it differs too. ``batches`` are tried in order.
+    ``held`` are the Service ports whose fragment in ``base`` is not the wanted one and is left alone in this sync.
+    """
+
+    base: AnyProgram
+    updates: Updates
+    scaffold: AnyScaffold
+    scaffold_pending: bool
+    batches: tuple[Batch, ...]
+    held: frozenset[ServicePortKey] = frozenset()
+    refusals: int = 0
+
+    @property
+    def left(self) -> frozenset[ServicePortKey]:
+        """The Service ports that have neither been applied nor refused."""
+        return frozenset(port for batch in self.batches for port in batch)
+
+    def trial(self) -> Trial:
+        """Prepare the next batch. Raises ``ContractError`` when its fragments contradict each other or what stays."""
+        batch = self.batches[0]
+        chosen: dict[ServicePortKey, AnyFragment | None] = {port: self.updates[port] for port in batch}
+        chosen.update(_yielding(self.base, chosen, self._in_the_way()))
+        if self.scaffold_pending:
+            candidate = replace(self.base, chosen, self.scaffold)
+            return Trial(batch=batch, candidate=candidate, delta=diff_programs(self.base, candidate))
+        candidate = replace(self.base, chosen)
+        return Trial(batch=batch, candidate=candidate, delta=diff_ports(self.base, candidate, chosen))
+
+    def _in_the_way(self) -> Iterable[ServicePortKey]:
+        """Tell whose old fragments may hold what the next batch takes over."""
+        waiting = [port for batch in self.batches[1:] for port in batch]
+        return {*self.held, *waiting, UNATTRIBUTED}
+
+    def accepted(self, trial: Trial) -> "Work":
+        """The kernel holds what the trial wanted."""
+        return evolve(self, base=trial.candidate, scaffold_pending=False, batches=self._worthwhile(self.batches[1:], self.held))
+
+    def refused(self, failures: Collection[Failure]) -> tuple["Work", frozenset[ServicePortKey]]:
+        """Divide the refused batch; return also the culprits found, which are left alone from now on.
+
+        Raises ``ScaffoldRefusedError`` when the batch was the scaffold alone, ``TooManyRefusalsError`` after too many refusals.
+        """
+        batch, rest = self.batches[0], self.batches[1:]
+        if not batch:
+            raise ScaffoldRefusedError
+        if self.refusals >= REFUSALS_AT_MOST:
+            raise TooManyRefusalsError
+        keys = {key for failure in failures for key in failure.keys}
+        culprits = culprits_of(keys, batch, self.base.fragments, self.updates) if keys else frozenset()
+        parts: tuple[Batch, ...]
+        if culprits:
+            parts = (tuple(port for port in batch if port not in culprits),)
+        else:
+            parts = self._parts(batch)
+            if not parts:
+                culprits = frozenset(batch)
+        scaffold = ((),) if self.scaffold_pending else ()
+        held = self.held | culprits
+        # Breadth first: large parts without a culprit get into the kernel before the search for it goes into detail.
+        batches = (*scaffold, *rest, *(part for part in parts if part))
+        return evolve(self, batches=self._worthwhile(batches, held), held=held, refusals=self.refusals + 1), culprits
+
+    def _parts(self, batch: Batch) -> tuple[Batch, ...]:
+        if self.scaffold_pending and len(batch) == 1:
+            return (batch,)
+        if UNATTRIBUTED in batch and len(batch) > 1:
+            # Old rules that stay in force may need these objects, so they go last.
+            others = tuple(port for port in batch if port != UNATTRIBUTED)
+            return (*(divide(others, self.base.fragments, self.updates) or (others,)), (UNATTRIBUTED,))
+        return divide(batch, self.base.fragments, self.updates)
+
+    def _worthwhile(self, batches: tuple[Batch, ...], held: frozenset[ServicePortKey]) -> tuple[Batch, ...]:
+        """Leave out the removal of unattributed objects while somebody's old rules stay, which may need them."""
+        return tuple(batch for batch in batches if batch != (UNATTRIBUTED,) or held <= {UNATTRIBUTED})
+
+    def reread(self, observed: AnyProgram) -> "Work":
+        """Go on from what a read found after a failure that left the kernel in an unknown state."""
+        left = self.left
+        made = _made(self.base, self.held)
+        base = adopt(observed, made, self.scaffold)
+        settled = {port: fragment for port, fragment in made.items() if port not in left}
+        damaged = _differing(base, settled, left | _untouchable(self.held))
+        batches = (tuple(damaged), *self.batches) if damaged else self.batches
+        pending = _is_pending(base, self.scaffold)
+        return evolve(self, base=base, updates={**self.updates, **damaged}, batches=batches, scaffold_pending=pending)
+
+
+@frozen(kw_only=True)
+class Wanted:
+    """What a sync is to bring about.
+
+    ``updates`` are the newly compiled fragments. ``suspects`` are those among them that were refused last time: they are tried
+    after the others. ``held`` have been refused and are not tried now.
+    """
+
+    updates: Updates
+    scaffold: AnyScaffold
+    scaffold_changed: bool
+    suspects: frozenset[ServicePortKey] = frozenset()
+    held: frozenset[ServicePortKey] = frozenset()
+
+
+def work_from(base: AnyProgram, wanted: Wanted) -> Work:
+    """Begin the work on the linked program that the kernel is known to hold."""
+    updates = dict(wanted.updates)
+    if UNATTRIBUTED in base.fragments and not wanted.held and not wanted.suspects:
+        updates[UNATTRIBUTED] = None
+    return _work(base, updates, wanted, wanted.scaffold_changed)
+
+
+def work_after_read(observed: AnyProgram, made: AnyProgram, wanted: Wanted) -> Work:
+    """Begin the work on what was read; ``made`` is the program that we last put there, empty after a start."""
+    fragments = _made(made, frozenset())
+    base = adopt(observed, fragments, wanted.scaffold)
+    repairs = _differing(base, fragments, wanted.updates.keys() | _untouchable(wanted.held | wanted.suspects))
+    return _work(base, {**repairs, **wanted.updates}, wanted, _is_pending(base, wanted.scaffold))
+
+
+def _work(base: AnyProgram, updates: Updates, wanted: Wanted, pending: bool) -> Work:
+    healthy = tuple(port for port in updates if port not in wanted.suspects)
+    suspects = tuple(port for port in updates if port in wanted.suspects)
+    batches = tuple(batch for batch in (healthy, suspects) if batch)
+    return Work(
+        base=base,
+        updates=updates,
+        scaffold=wanted.scaffold,
+        scaffold_pending=pending,
+        batches=((), *batches) if pending and not healthy else batches,
+        held=wanted.held,
+    )
+
+
+def _made(program: AnyProgram, without: Collection[ServicePortKey]) -> Mapping[ServicePortKey, AnyFragment]:
+    return {port: fragment for port, fragment in program.fragments.items() if port != UNATTRIBUTED and port not in without}
+
+
+def _untouchable(held: frozenset[ServicePortKey]) -> frozenset[ServicePortKey]:
+    """Tell what to leave alone: unattributed objects, too, while somebody's old rules stay, which may need them."""
+    return held | {UNATTRIBUTED} if held else held
+
+
+def _differing(
+    base: AnyProgram, wanted: Mapping[ServicePortKey, AnyFragment], skip: Collection[ServicePortKey]
+) -> dict[ServicePortKey, AnyFragment | None]:
+    ports = [*base.fragments, *(port for port in wanted if port not in base.fragments)]
+    return {port: wanted.get(port) for port in ports if port not in skip and base.fragments.get(port) is not wanted.get(port)}
+
+
+def _is_pending(base: AnyProgram, scaffold: AnyScaffold) -> bool:
+    missing = object()
+    return any(base.common.get(key, missing) != value for key, value in scaffold.items())
+
+
+def _yielding(base: AnyProgram, chosen: Updates, in_the_way: Iterable[ServicePortKey]) -> dict[ServicePortKey, AnyFragment]:
+    """Return the fragments of those in the way without what the chosen take over; a shared object takes the new value for all.
+
+    Without this a Service port that is left alone would keep its address from the heir for ever.
+    """
+    others = {port: base.fragments[port] for port in in_the_way if port in base.fragments and port not in chosen}
+    if not others:
+        return {}
+    taken = {key for fragment in chosen.values() if fragment for key in fragment.own}
+    values = {key: value for fragment in chosen.values() if fragment for key, value in fragment.shared.items()}
+    changed = {key: value for key, value in values.items() if base.common.get(key, value) != value}
+    return {
+        port: evolve(
+            fragment,
+            own={key: value for key, value in fragment.own.items() if key not in taken},
+            shared={key: changed.get(key, value) for key, value in fragment.shared.items()},
+        )
+        for port, fragment in others.items()
+        if not (fragment.own.keys().isdisjoint(taken) and fragment.shared.keys().isdisjoint(changed))
+    }
