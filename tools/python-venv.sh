@@ -26,7 +26,7 @@ find_python() {
 has_module() { "$python" -c "import $1" 2> /dev/null; }
 
 make_environment() {
-    if ! has_module ensurepip && ! "$python" -m pip --python "$python" --version > /dev/null 2>&1; then
+    if ! has_module ensurepip && ! "$python" -m pip --python "$(command -v "$python")" --version > /dev/null 2>&1; then
         install_debian_venv
     fi
     local options=()
