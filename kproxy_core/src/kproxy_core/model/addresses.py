@@ -18,6 +18,9 @@ class Family(enum.IntEnum):
     IPV4 = 2
     IPV6 = 10
 
+    # Enum's own hash is Python code; these are part of every key.
+    __hash__ = int.__hash__
+
     @property
     def label(self) -> str:
         """The spelling of the Kubernetes API and of kube-proxy's metrics: ``IPv4`` or ``IPv6``."""

@@ -15,6 +15,9 @@ class Protocol(enum.IntEnum):
     UDP = 17
     SCTP = 132
 
+    # Enum's own hash is Python code; these are part of every key.
+    __hash__ = int.__hash__
+
 
 @frozen(order=True, cache_hash=True)
 class ObjectName:

@@ -74,6 +74,9 @@ class EndpointScope(enum.Enum):
     CLUSTER = "cluster"
     LOCAL = "local"
 
+    # Enum's own hash is Python code; members are singletons.
+    __hash__ = object.__hash__
+
 
 @frozen(kw_only=True)
 class EndpointSets:
@@ -99,6 +102,8 @@ class Masquerade(enum.Enum):
 
     HAIRPIN_ONLY = "hairpin only"
     ALWAYS = "always"
+
+    __hash__ = object.__hash__
 
 
 @frozen(cache_hash=True)
