@@ -7,11 +7,12 @@ do. So one endpoint more is one element more and another action for each fronten
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
-from kproxy_core.model.addresses import Family, Network, collapse
+from kproxy_core.model.addresses import Family, collapse
 from kproxy_core.model.state import (
     Disposition,
     Drop,
@@ -19,6 +20,7 @@ from kproxy_core.model.state import (
     Forward,
     FrontendKind,
     FrontendRule,
+    LocalDetector,
     Masquerade,
     NodeContext,
     Reject,
@@ -63,16 +65,33 @@ _SLOT_MAPS: Final = {
 }
 
 
-@frozen
-class _Draft:
-    """A fragment in the making."""
+_ADDRESS_MAPS: Final = (sets.SERVICES, sets.ACTIONS, sets.OUTSIDE_ACTIONS)
+_NODE_PORT_MAPS: Final = (sets.NODE_PORT_SERVICES, sets.NODE_PORT_ACTIONS, sets.OUTSIDE_NODE_PORT_ACTIONS)
 
-    port: ServicePort
-    node: NodeContext
-    id: int
-    own: dict[Key, Value] = field(factory=dict)
-    shared: dict[Key, Value] = field(factory=dict)
-    counts: dict[EndpointScope, int] = field(factory=dict)
+Objects = dict[Key, Value]
+
+
+@frozen(cache_hash=True)
+class _Terms:
+    """All that the action of a frontend depends on. Few distinct ones occur, so what follows from them is remembered."""
+
+    from_local_pod: Disposition
+    from_node: Disposition
+    from_outside: Disposition
+    restricted: bool
+    cluster: int
+    local: int
+    timeout: int
+    site: Site
+
+
+@frozen
+class _Outcome:
+    """Packed action numbers (for outside traffic only where another one is needed), and what must be there for them."""
+
+    inside: bytes
+    outside: bytes | None
+    shared: Mapping[Key, Value]
 
 
 def compile_port(
@@ -81,19 +100,27 @@ def compile_port(
     """Render one Service port; see ``Backend.compile``."""
     identity = previous.id if previous is not None and previous.id else fresh_id
     before: Mapping[Key, Value] = previous.own if previous is not None else {}
-    draft = _Draft(port, node, identity)
+    own: Objects = {}
+    shared: Objects = {}
+    counts = {EndpointScope.CLUSTER: 0, EndpointScope.LOCAL: 0}
     for scope in _scopes(port):
         wanted = _slots_of(port, scope)
-        draft.counts[scope] = len(wanted)
+        counts[scope] = len(wanted)
         if port.affinity_timeout is None:
-            _number_endpoints(draft, scope, wanted, before)
+            own.update(_numbered(_PLACES[port.family][_SLOT_MAPS[scope][0]], identity, wanted, before))
         else:
-            _number_sticky(draft, scope, wanted, before)
+            own.update(_sticky(_SLOT_MAPS[scope], port.family, identity, wanted, before))
+        _hairpin(port, scope, shared)
+    owned = Owned(number(identity), owner_text(port.name))
     for rule in port.rules:
-        _frontend(draft, rule)
-    _source_ranges(draft)
-    _hairpin(draft)
-    return Fragment(id=identity, own=draft.own, shared=draft.shared)
+        node_port = rule.frontend.address is None
+        outcome = _outcome(_terms(port, rule, node, counts))
+        own.update(_frontend(port, rule, owned, outcome))
+        shared.update(outcome.shared)
+        if rule.frontend.kind is FrontendKind.CLUSTER_IP and not node_port:
+            shared[_PLACES[port.family][sets.CLUSTER_IPS], bytes(rule.frontend.address or b"")] = b""
+    own.update(_source_ranges(port, identity))
+    return Fragment(id=identity, own=own, shared=shared)
 
 
 # -- endpoints
@@ -105,9 +132,9 @@ def _scopes(port: ServicePort) -> list[EndpointScope]:
         disposition.scope
         for rule in port.rules
         for disposition in (rule.from_local_pod, rule.from_node, rule.from_outside)
-        if isinstance(disposition, Forward)
+        if type(disposition) is Forward
     }
-    return [scope for scope in EndpointScope if scope in used]
+    return [scope for scope in _SLOT_MAPS if scope in used]
 
 
 def _slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
@@ -120,32 +147,32 @@ def _slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
     return packed if port.affinity_timeout is None else packed[:MAX_STICKY_SLOTS]
 
 
-def _number_endpoints(draft: _Draft, scope: EndpointScope, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> None:
-    place = _PLACES[draft.port.family][_SLOT_MAPS[scope][0]]
-    slots = assign_slots(_slots_before(before, place, draft.id, len(wanted)), wanted) if before else wanted
-    identity = draft.id
-    own = draft.own
-    for slot, data in enumerate(slots):
-        own[place, number_pair(identity, slot)] = data
+def _numbered(place: str, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> Objects:
+    """Put things into slots under the id: where they were if they were there."""
+    prefix = number(identity)
+    keys = [(place, prefix + slot) for slot in _slot_numbers(len(wanted))]
+    if before:
+        # Slots beyond the new size are let go in any case.
+        found = ((slot, before.get(key)) for slot, key in enumerate(keys))
+        wanted = assign_slots({slot: data for slot, data in found if isinstance(data, bytes)}, wanted)
+    return dict(zip(keys, wanted, strict=True))
 
 
-def _slots_before(before: Mapping[Key, Value], place: str, identity: int, size: int) -> dict[int, bytes]:
-    """Return what the slots below ``size`` hold now; higher ones are let go in any case."""
-    found = ((slot, before.get((place, number_pair(identity, slot)))) for slot in range(size))
-    return {slot: data for slot, data in found if isinstance(data, bytes)}
+@lru_cache(maxsize=1024)
+def _slot_numbers(size: int) -> tuple[bytes, ...]:
+    return tuple(number(slot) for slot in range(size))
 
 
-def _number_sticky(draft: _Draft, scope: EndpointScope, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> None:
+def _sticky(
+    maps: tuple[str, str, str], family: Family, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]
+) -> Objects:
     """Number endpoints twice: slots are picked from, sticky numbers are what clients are remembered by."""
-    _, slot_map, endpoint_map = _SLOT_MAPS[scope]
-    places = _PLACES[draft.port.family]
-    sticky = _sticky_numbers(wanted)
-    numbers = [number(sticky[data]) for data in wanted]
-    slots = assign_slots(_slots_before(before, places[slot_map], draft.id, len(wanted)), numbers)
-    for slot, data in enumerate(slots):
-        draft.own[places[slot_map], number_pair(draft.id, slot)] = data
-    for data, value in sticky.items():
-        draft.own[places[endpoint_map], number_pair(draft.id, value)] = data
+    _, slot_map, endpoint_map = maps
+    places = _PLACES[family]
+    numbers = _sticky_numbers(wanted)
+    result = _numbered(places[slot_map], identity, [number(numbers[data]) for data in wanted], before)
+    result.update(((places[endpoint_map], number_pair(identity, value)), data) for data, value in numbers.items())
+    return result
 
 
 def _sticky_numbers(endpoints: Sequence[bytes]) -> dict[bytes, int]:
@@ -161,77 +188,94 @@ def _sticky_numbers(endpoints: Sequence[bytes]) -> dict[bytes, int]:
     return numbers
 
 
+def _hairpin(port: ServicePort, scope: EndpointScope, shared: Objects) -> None:
+    """Note each local endpoint: only those can be sent back to themselves through this node."""
+    place = _PLACES[port.family][sets.HAIRPIN]
+    for endpoint in port.endpoints.of(scope):
+        if endpoint.local:
+            shared[place, endpoint.address + endpoint.address] = b""
+
+
 # -- frontends
 
 
-def _frontend(draft: _Draft, rule: FrontendRule) -> None:
-    port, frontend = draft.port, rule.frontend
-    tail = protocol_and_port(port.name.protocol, frontend.port)
-    if frontend.address is None:
-        key, node_port = tail, True
-        services, inside, outside = sets.NODE_PORT_SERVICES, sets.NODE_PORT_ACTIONS, sets.OUTSIDE_NODE_PORT_ACTIONS
-    else:
-        key, node_port = frontend.address + tail, False
-        services, inside, outside = sets.SERVICES, sets.ACTIONS, sets.OUTSIDE_ACTIONS
+def _frontend(port: ServicePort, rule: FrontendRule, owned: Owned, outcome: _Outcome) -> Objects:
     places = _PLACES[port.family]
-    draft.own[places[services], key] = Owned(number(draft.id), owner_text(port.name))
-    action, action_outside = _actions(draft, rule)
-    draft.own[places[inside], key] = _use(draft, action, node_port)
-    if action_outside is not None:
-        draft.own[places[outside], key] = _use(draft, action_outside, node_port)
-    if frontend.address is not None and frontend.kind is FrontendKind.CLUSTER_IP:
-        draft.shared[places[sets.CLUSTER_IPS], bytes(frontend.address)] = b""
+    key = protocol_and_port(port.name.protocol, rule.frontend.port)
+    names = _NODE_PORT_MAPS
+    if rule.frontend.address is not None:
+        key = rule.frontend.address + key
+        names = _ADDRESS_MAPS
+    services, inside, outside = names
+    result: Objects = {(places[services], key): owned, (places[inside], key): outcome.inside}
+    if outcome.outside is not None:
+        result[places[outside], key] = outcome.outside
+    return result
 
 
-def _use(draft: _Draft, action: Action, node_port: bool) -> bytes:
-    """Make sure that the action can be dispatched to, and return its packed number."""
-    family, node = draft.port.family, draft.node
-    dispatch = sets.NODE_PORT_DISPATCH if node_port else sets.DISPATCH
-    packed = number(action_number(action))
-    key = (_PLACES[family][dispatch], packed)
-    if key not in draft.shared:
-        draft.shared[key] = action_verdict(action, node_port)
-        site = Site(family=family, node_port=node_port, detector=node.local_detector, masquerade_bit=node.masquerade_bit)
-        chain = action_chain(action, site)
-        if chain is not None:
-            draft.shared[f"{FAMILY_NAMES[family]} chain", chain_name(action, node_port)] = chain
-    return packed
+def _terms(port: ServicePort, rule: FrontendRule, node: NodeContext, counts: Mapping[EndpointScope, int]) -> _Terms:
+    return _Terms(
+        rule.from_local_pod,
+        rule.from_node,
+        rule.from_outside,
+        rule.restricted,
+        counts[EndpointScope.CLUSTER],
+        counts[EndpointScope.LOCAL],
+        port.affinity_timeout or 0,
+        _site(port.family, rule.frontend.address is None, node.local_detector, node.masquerade_bit),
+    )
 
 
-def _actions(draft: _Draft, rule: FrontendRule) -> tuple[Action, Action | None]:
-    """Return the action for everybody, and another one for outside traffic where that one is not right for it.
+@lru_cache(maxsize=64)
+def _site(family: Family, node_port: bool, detector: LocalDetector, masquerade_bit: int) -> Site:
+    return Site(family=family, node_port=node_port, detector=detector, masquerade_bit=masquerade_bit)
+
+
+@lru_cache(maxsize=4096)
+def _outcome(terms: _Terms) -> _Outcome:
+    """Tell the action for everybody, and another one for outside traffic where that one is not right for it.
 
     Traffic from local pods and from the node goes to the same endpoints always; at most the masquerading differs, and the rules
     of an action can tell the two apart.
     """
-    detected = detects(draft.port.family, draft.node.local_detector)
+    shared: Objects = {}
     # Where local pods cannot be told from others, they are outside traffic.
-    pod = rule.from_local_pod if detected else rule.from_node
-    general = _action(draft, rule, (pod, rule.from_node))
-    if _serves_outside(general, rule.from_outside):
-        return general, None
-    return general, _action(draft, rule, (rule.from_outside, rule.from_outside))
+    pod = terms.from_local_pod if detects(terms.site.family, terms.site.detector) else terms.from_node
+    inside = _action(terms, pod, terms.from_node)
+    outside = None if _serves_outside(inside, terms.from_outside) else _action(terms, terms.from_outside, terms.from_outside)
+    return _Outcome(_use(inside, terms.site, shared), None if outside is None else _use(outside, terms.site, shared), shared)
 
 
-def _action(draft: _Draft, rule: FrontendRule, dispositions: tuple[Disposition, Disposition]) -> Action:
-    match dispositions:
+def _use(action: Action, site: Site, shared: Objects) -> bytes:
+    """Make sure that the action can be dispatched to, and return its packed number."""
+    packed = number(action_number(action))
+    dispatch = sets.NODE_PORT_DISPATCH if site.node_port else sets.DISPATCH
+    shared[_PLACES[site.family][dispatch], packed] = action_verdict(action, site.node_port)
+    chain = action_chain(action, site)
+    if chain is not None:
+        shared[f"{FAMILY_NAMES[site.family]} chain", chain_name(action, site.node_port)] = chain
+    return packed
+
+
+def _action(terms: _Terms, of_pod: Disposition, of_others: Disposition) -> Action:
+    match of_pod, of_others:
         case Drop(), Drop():
             return Ending.DROP
         case Reject(), Reject():
-            return Ending.REJECT_RESTRICTED if rule.restricted else Ending.REJECT
-        case Forward(scope=scope, masquerade=of_pod), Forward(scope=same, masquerade=of_others) if scope is same:
+            return Ending.REJECT_RESTRICTED if terms.restricted else Ending.REJECT
+        case Forward(scope=scope, masquerade=pod_masquerade), Forward(scope=same, masquerade=masquerade) if scope is same:
             return Pick(
-                count=draft.counts[scope],
+                count=terms.cluster if scope is EndpointScope.CLUSTER else terms.local,
                 scope=scope,
-                mark=_mark(draft, of_pod, of_others),
-                restricted=rule.restricted,
-                timeout=draft.port.affinity_timeout or 0,
+                mark=_mark(pod_masquerade, masquerade),
+                restricted=terms.restricted,
+                timeout=terms.timeout,
             )
         case _:
-            raise ContractError(f"{draft.port.key}: local pods and the node are to reach different endpoints at {rule.frontend}")
+            raise ContractError("a frontend's dispositions send local pods and the node to different endpoints")
 
 
-def _mark(draft: _Draft, of_pod: Masquerade, of_others: Masquerade) -> Mark:
+def _mark(of_pod: Masquerade, of_others: Masquerade) -> Mark:
     match of_pod, of_others:
         case Masquerade.HAIRPIN_ONLY, Masquerade.HAIRPIN_ONLY:
             return Mark.NEVER
@@ -240,45 +284,31 @@ def _mark(draft: _Draft, of_pod: Masquerade, of_others: Masquerade) -> Mark:
         case Masquerade.ALWAYS, Masquerade.ALWAYS:
             return Mark.ALWAYS
         case _:
-            raise ContractError(f"{draft.port.key}: only local pods are to be masqueraded")
+            raise ContractError("a frontend's dispositions masquerade local pods alone")
 
 
-def _serves_outside(general: Action, outside: Disposition) -> bool:
+def _serves_outside(inside: Action, outside: Disposition) -> bool:
     match outside:
         case Drop():
-            return general is Ending.DROP
+            return inside is Ending.DROP
         case Reject():
-            return general in (Ending.REJECT, Ending.REJECT_RESTRICTED)
+            return inside in (Ending.REJECT, Ending.REJECT_RESTRICTED)
         case Forward(scope=scope, masquerade=masquerade):
             return (
-                isinstance(general, Pick)
-                and general.scope is scope
-                and (general.mark is Mark.NEVER) == (masquerade is Masquerade.HAIRPIN_ONLY)
+                isinstance(inside, Pick)
+                and inside.scope is scope
+                and (inside.mark is Mark.NEVER) == (masquerade is Masquerade.HAIRPIN_ONLY)
             )
 
 
 # -- sources
 
 
-def _source_ranges(draft: _Draft) -> None:
-    port = draft.port
+def _source_ranges(port: ServicePort, identity: int) -> Objects:
     if not any(rule.restricted for rule in port.rules):
-        return
+        return {}
     place = _PLACES[port.family][sets.SOURCE_RANGES]
-    identity = number(draft.id)
-    for network in _collapsed(port.source_ranges, port.family):
-        draft.own[place, identity + network.address + identity + network.last] = b""
-
-
-def _collapsed(networks: tuple[Network, ...], family: Family) -> tuple[Network, ...]:
-    """Return the ranges of one family without overlaps, which an interval set would refuse."""
-    return collapse([network for network in networks if network.family is family])
-
-
-def _hairpin(draft: _Draft) -> None:
-    """Note each local endpoint: only those can be sent back to themselves through this node."""
-    place = _PLACES[draft.port.family][sets.HAIRPIN]
-    for scope in draft.counts:
-        for endpoint in draft.port.endpoints.of(scope):
-            if endpoint.local:
-                draft.shared[place, endpoint.address + endpoint.address] = b""
+    prefix = number(identity)
+    # Overlaps would be refused by an interval set.
+    networks = collapse([network for network in port.source_ranges if network.family is port.family])
+    return {(place, prefix + network.address + prefix + network.last): b"" for network in networks}
