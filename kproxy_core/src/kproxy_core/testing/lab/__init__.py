@@ -8,9 +8,11 @@
 """
 
 from kproxy_core.testing.lab.ask import AT_ONCE, ask, ask_all, ask_many
+from kproxy_core.testing.lab.conversations import HeldConnection, NotConnectedError, UdpFlow, hold
 from kproxy_core.testing.lab.faults import LabCapability, LabError, Missing
 from kproxy_core.testing.lab.host import Host
 from kproxy_core.testing.lab.lab import Lab
+from kproxy_core.testing.lab.load import Failure, Load, LoadResult
 from kproxy_core.testing.lab.namespaces import Namespace
 from kproxy_core.testing.lab.outcomes import Answer, Closed, Dropped, Outcome, Refused, Unreachable, tally
 from kproxy_core.testing.lab.plan import BRIDGE, POD_INTERFACE_PREFIX, AddressPair, LabPlan, PodPlan
@@ -35,13 +37,18 @@ __all__ = [
     "Closed",
     "Connections",
     "Dropped",
+    "Failure",
+    "HeldConnection",
     "Host",
     "Lab",
     "LabCapability",
     "LabError",
     "LabPlan",
+    "Load",
+    "LoadResult",
     "Missing",
     "Namespace",
+    "NotConnectedError",
     "Outcome",
     "PodPlan",
     "Question",
@@ -49,6 +56,7 @@ __all__ = [
     "Served",
     "Server",
     "ServerPlan",
+    "UdpFlow",
     "Unreachable",
     "ask",
     "ask_all",
@@ -57,6 +65,7 @@ __all__ = [
     "command_in_user_namespace",
     "enter_user_namespace",
     "exec_in_user_namespace",
+    "hold",
     "in_user_namespace",
     "tally",
 ]

@@ -33,7 +33,11 @@ class Volley:
         identity = self._begun
         self._begun += 1
         asked = attempt(question)
-        outcome = asked.begin()
+        try:
+            outcome = asked.begin()
+        except BaseException:
+            asked.close()
+            raise
         if outcome is not None:
             asked.close()
             self._done.append((identity, outcome))
@@ -119,14 +123,15 @@ def ask_all(questions: Sequence[Question] | Iterable[Question]) -> tuple[Outcome
 def ask(host: "Host", address: object, port: int, protocol: Protocol = Protocol.TCP, **how: Unpack[HowToAsk]) -> Outcome:
     """Ask once from a host: TCP connects and waits for the greeting, UDP sends a datagram, SCTP an INIT.
 
-    ``address`` is text or a :class:`kproxy_core.model.addresses.Address`; it tells the family.
+    ``address`` is text or a :class:`kproxy_core.model.addresses.Address`; it tells the family. Raises ``OSError`` when the source
+    asked for is not to be had.
     """
-    return ask_all([Question(host=host, address=str(address), port=port, protocol=protocol, **how)])[0]
+    return ask_all([Question(host=host, address=address, port=port, protocol=protocol, **how)])[0]
 
 
 def ask_many(
     host: "Host", address: object, port: int, count: int, protocol: Protocol = Protocol.TCP, **how: Unpack[HowToAsk]
 ) -> tuple[Outcome, ...]:
     """Ask ``count`` times at once, each time from a new socket. :func:`tally` counts who answered."""
-    question = Question(host=host, address=str(address), port=port, protocol=protocol, **how)
+    question = Question(host=host, address=address, port=port, protocol=protocol, **how)
     return ask_all([question] * count)

@@ -88,8 +88,8 @@ def _still_connecting(client: socket.socket) -> bool:
     return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSE
 
 
-def outcome_of_errno(number: int) -> Outcome:
+def outcome_of_errno(number: int, client: socket.socket) -> Outcome:
     """What an errno of connect or send means when no ICMP error was queued."""
     if number == errno.ECONNREFUSED:
-        return Refused(by="rst")
+        return Refused(by="rst" if client.type == socket.SOCK_STREAM else "icmp")
     return Unreachable(reason=errno.errorcode.get(number, str(number)))

@@ -19,7 +19,7 @@ POD_GATEWAYS = ("169.254.1.1", "fe80::1")
 
 @frozen(kw_only=True)
 class Cable:
-    """A veth pair: name and MAC address of both ends. The far end is made in the namespace ``far_in``, a descriptor, right away."""
+    """A veth pair: name and MAC address of both ends. The far end is made in the namespace ``far_in`` (a descriptor)."""
 
     near: str
     near_mac: str

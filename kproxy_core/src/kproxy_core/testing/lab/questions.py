@@ -5,9 +5,10 @@ import random
 import socket
 import struct
 import time
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kproxy_core.model.names import Protocol
 from kproxy_core.testing.lab import icmp
@@ -36,12 +37,19 @@ class HowToAsk(TypedDict):
     connected: NotRequired[bool]
 
 
+def _canonical(address: object) -> str:
+    return str(ip_address(str(address)))
+
+
 @frozen(kw_only=True)
 class Question:
-    """One connection, datagram or INIT from a host to an address and port. The address tells the family."""
+    """One connection, datagram or INIT from a host to an address and port. The address tells the family.
+
+    Raises ``ValueError`` for what is no address.
+    """
 
     host: "Host"
-    address: str
+    address: str = field(converter=_canonical)
     port: int
     protocol: Protocol = Protocol.TCP
     timeout: float = DROP_TIMEOUT
@@ -82,9 +90,14 @@ def _bind(client: socket.socket, question: Question) -> None:
     port = question.source_port or 0
     if question.protocol is Protocol.TCP and port:
         # Closing with RST leaves no TIME_WAIT, so the same source port can be used again at once.
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_on_close(client)
     any_address = "::" if question.family == socket.AF_INET6 else "0.0.0.0"
     client.bind((question.source_address or any_address, 0 if question.protocol is Protocol.SCTP else port))
+
+
+def reset_on_close(client: socket.socket) -> None:
+    """Have close() send RST instead of FIN."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class Attempt:
@@ -99,9 +112,9 @@ class Attempt:
         self._locally_dropped = False
 
     def begin(self) -> Outcome | None:
-        """Make the socket and send the first packet."""
+        """Make the socket and send the first packet. Raises ``OSError`` when there can be no such socket (source in use, ...)."""
+        self.socket = open_socket(self.question)
         try:
-            self.socket = open_socket(self.question)
             return self._start(self.socket)
         except OSError as error:
             return self._failed(error)
@@ -129,14 +142,15 @@ class Attempt:
     def _failed(self, error: OSError) -> Outcome | None:
         if error.errno in _BUSY:
             return None
-        queued = icmp.queued_error(self.socket) if self.socket is not None and self.socket.fileno() >= 0 else None
-        if queued is not None and self.socket is not None:
+        assert self.socket is not None
+        queued = icmp.queued_error(self.socket)
+        if queued is not None:
             return icmp.outcome_of(queued, self.socket)
-        return icmp.outcome_of_errno(error.errno or 0)
+        return icmp.outcome_of_errno(error.errno or 0, self.socket)
 
-    def _send(self, client: socket.socket, data: bytes) -> None:
+    def _send(self, client: socket.socket, data: bytes, to: tuple[str, int] | None = None) -> None:
         try:
-            client.send(data)
+            client.send(data) if to is None else client.sendto(data, to)
         except PermissionError:
             # Rules of the host itself dropped it; a reject among them is told by an ICMP error that is still to come.
             self._locally_dropped = True
@@ -194,14 +208,11 @@ class UdpAttempt(Attempt):
             client.connect(to)
             self._send(client, b"who\n")
         else:
-            client.sendto(b"who\n", to)
+            self._send(client, b"who\n", to)
         return None
 
     def _continue(self, client: socket.socket) -> Outcome | None:
-        try:
-            line, sender = client.recvfrom(_LARGEST)
-        except ConnectionRefusedError:  # the error itself is in the queue by now, or was taken from it
-            return Refused(by="icmp")
+        line, sender = client.recvfrom(_LARGEST)
         if sender[:2] != (self.question.address, self.question.port):
             return None  # an answer whose address was not translated back is no answer
         return self._answer(line, client.getsockname()[:2])
