@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from attrs import frozen
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = re.compile(r"^<!-- run(?P<root>: root)? -->\n\s*\n?(?P<block>(?:    .*\n|[ ]*\n)+)", re.MULTILINE)
-OWN_NAMESPACES = ["unshare", "--net", "--mount", "--fork", "--kill-child"]
+OWN_NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+SEARCH_PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 @frozen
@@ -36,9 +38,11 @@ def blocks() -> Iterator[Block]:
 
 
 def prefix(block: Block) -> list[str]:
-    """What makes namespaces for a block that wants to be root; skips the test where that is not allowed."""
+    """What makes namespaces for a block that wants to be root; skips the test where that cannot be had."""
     if not block.as_root:
         return []
+    if shutil.which("ip", path=SEARCH_PATH) is None:
+        pytest.skip("the program ip (iproute2) is missing")
     command = [*OWN_NAMESPACES, *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         pytest.skip("neither root nor allowed to make user namespaces")
@@ -55,11 +59,10 @@ def identifier(block: Block) -> str:
 
 @pytest.mark.parametrize("block", ALL, ids=identifier)
 def test_marked_blocks_run(block: Block) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     result = subprocess.run(
         [*prefix(block), "bash", "-euxo", "pipefail", "-c", block.script],
         cwd=ROOT,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": SEARCH_PATH},
         capture_output=True,
         text=True,
         timeout=120,
