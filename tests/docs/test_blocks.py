@@ -58,11 +58,11 @@ def identifier(block: Block) -> str:
 
 
 @pytest.mark.parametrize("block", ALL, ids=identifier)
-def test_marked_blocks_run(block: Block) -> None:
+def test_marked_blocks_run(block: Block, tmp_path: Path) -> None:
     result = subprocess.run(
         [*prefix(block), "bash", "-euxo", "pipefail", "-c", block.script],
         cwd=ROOT,
-        env={**os.environ, "PATH": SEARCH_PATH},
+        env={**os.environ, "PATH": SEARCH_PATH, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,
