@@ -60,6 +60,17 @@ def cluster_address(service: Service, family: Family) -> Address | None:
     return next((address for address in service.cluster_ips if address.family is family), None)
 
 
+def _safe_cluster_address(scene: Scene, service: Service, family: Family) -> Address | None:
+    """The Service's virtual address in ``family``, if it is safe to claim.
+
+    Silent text: the guard and cluster addresses, which the API server allots from ranges of their own. One that is the node's or
+    an API server's would cut off more than its ports, as the others are refused (case S4): it is left out as a whole.
+    """
+    address = cluster_address(service, family)
+    taken = {host for host, _ in api_server_endpoints(scene)} if service.name != API_SERVER else set()
+    return None if address in scene.node_addresses() or address in taken else address
+
+
 def balancer_addresses(service: Service) -> frozenset[Address]:
     """The load balancer's addresses that are programmed: ``ipMode`` VIP or unset (case S34), and possible ones (the guard)."""
     return frozenset(ingress.address for ingress in service.ingress if not ingress.proxied and can_be_reached(ingress.address))
@@ -68,7 +79,7 @@ def balancer_addresses(service: Service) -> frozenset[Address]:
 def _claims_of(scene: Scene, service: Service, port: ServicePortSpec, packet: Packet) -> Iterator[Claim]:
     address = packet.destination
     if packet.port == port.port:
-        if address == cluster_address(service, address.family) and not _takes_api_server(scene, service, address, packet.port):
+        if address == _safe_cluster_address(scene, service, address.family):
             yield Claim(service, port, FrontendKind.CLUSTER_IP)
         external = {
             FrontendKind.LOAD_BALANCER: balancer_addresses(service),
@@ -117,7 +128,7 @@ def _is_dangerous_node_port(scene: Scene, service: Service, port: ServicePortSpe
 
 
 def _takes_api_server(scene: Scene, service: Service, address: Address, port: int) -> bool:
-    """Whether the frontend is where an API server listens, and not that of the Service ``default/kubernetes`` itself.
+    """Whether the frontend is where an API server listens, and not one of the Service ``default/kubernetes`` itself.
 
     Silent text: the protocol. "No Service may take over" an address and port of the API server, in whatever protocol.
     """

@@ -3,13 +3,15 @@
 The rules' numbers are those of the package's docstring; the cases' are those of the scenarios in the tests.
 """
 
+from attrs import evolve
+
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.objects import TrafficPolicy
 from kproxy_core.model.packet import Delivered, Dropped, Packet, Refused, Target, Untouched, Verdict
 from kproxy_core.model.snapshot import ClusterSnapshot
 from kproxy_core.model.state import FrontendKind, Origin
 from kproxy_core.testing.oracle.candidates import candidates, usable_anywhere, usable_here, usable_in_cluster
-from kproxy_core.testing.oracle.claims import Claim, balancer_addresses, claimant, cluster_address, served_services
+from kproxy_core.testing.oracle.claims import Claim, balancer_addresses, claimant, served_services
 from kproxy_core.testing.oracle.scene import Scene, Site, is_loopback
 
 
@@ -48,14 +50,13 @@ def decide(scene: Scene, packet: Packet) -> Verdict:
 def _unclaimed(scene: Scene, packet: Packet) -> Verdict:
     """Case S4: ports that a live cluster address does not serve are refused, unallocated cluster addresses dropped.
 
-    Silent text: a Service without ports has no Service port to be alive with. An address that belongs to a Service which this
-    proxy must not see (case S56) is, to this proxy, not allocated.
+    Silent text: what "live" is. An address of which some port is served as a cluster address is; not that of a Service without
+    ports, or which has lost them all to rivals, or which this proxy must not see (case S56).
     """
     address = packet.destination
-    if any(
-        service.ports and cluster_address(service, address.family) == address
-        for service in served_services(scene, address.family)
-    ):
+    ports = {(port.protocol, port.port) for service in served_services(scene, address.family) for port in service.ports}
+    others = (claimant(scene, evolve(packet, protocol=protocol, port=port)) for protocol, port in ports)
+    if any(claim is not None and claim.kind is FrontendKind.CLUSTER_IP for claim in others):
         return Refused()
     ranges = (network for service_cidr in scene.snapshot.service_cidrs.values() for network in service_cidr.cidrs)
     return Dropped() if any(address in network for network in ranges) else Untouched()

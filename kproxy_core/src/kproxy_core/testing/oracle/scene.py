@@ -110,7 +110,7 @@ class Scene:
         """Whether the configured detection calls the sender a local pod.
 
         Networks ask the source address alone, so that a process of the node that uses a pod address counts too, and so does a
-        pod of another node with mode ClusterCIDR; interfaces ask where the packet came in, which a process of the node never does.
+        pod of another node with mode ClusterCIDR; interfaces ask where the packet came in: a process of the node never counts.
         """
         settings = self.settings
         if packet.interface and settings.detect_local_mode is DetectLocalMode.BRIDGE_INTERFACE:
