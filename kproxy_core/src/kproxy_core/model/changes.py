@@ -32,10 +32,11 @@ class Upserted:
 
 @frozen(kw_only=True)
 class Deleted:
-    """One object is gone (or no longer one that the proxy should see)."""
+    """One object is gone, or no longer one that the proxy should see; ``diagnostics`` tell why in the latter case."""
 
     kind: Kind
     name: ObjectName
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 Change = Replaced | Upserted | Deleted

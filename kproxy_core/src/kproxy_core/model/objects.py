@@ -161,6 +161,11 @@ class Node:
     zone: str = ""
     eligible: bool = True
 
+    @property
+    def subject(self) -> str:
+        """How Diagnostics call it."""
+        return f"Node {self.name}"
+
 
 @frozen(kw_only=True)
 class ServiceCIDR:
@@ -168,3 +173,8 @@ class ServiceCIDR:
 
     name: str
     cidrs: tuple[Network, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """How Diagnostics call it."""
+        return f"ServiceCIDR {self.name}"

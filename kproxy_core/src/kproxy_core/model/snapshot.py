@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from kproxy_core.model.diagnostics import Diagnostic
 from kproxy_core.model.names import ObjectName
 from kproxy_core.model.objects import EndpointSlice, Node, Service, ServiceCIDR
 
@@ -27,6 +28,7 @@ class ClusterSnapshot:
     """The objects a source has delivered so far. Mappings are never mutated.
 
     ``slices`` is keyed by owner, then by the slice's own name. ``node`` is the proxy's own Node, None while unknown.
+    ``diagnostics`` are those of the source, sorted: what it could not read of the objects.
     """
 
     services: Mapping[ObjectName, Service] = field(factory=dict)
@@ -34,3 +36,4 @@ class ClusterSnapshot:
     node: Node | None = None
     service_cidrs: Mapping[str, ServiceCIDR] = field(factory=dict)
     synced: frozenset[Kind] = frozenset()
+    diagnostics: tuple[Diagnostic, ...] = ()

@@ -1,0 +1,91 @@
+"""Refuses dangerous data before a mode sees it: special addresses, frontends that would cut off the node or the API server."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.diagnostics import Diagnostic, Severity
+from kproxy_core.model.names import ObjectName, Protocol
+from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
+from kproxy_core.model.state import Frontend, NodeContext
+
+API_SERVER_SERVICE = ObjectName("default", "kubernetes")
+"""The Service of the API server; its endpoints are what no other Service may take over."""
+
+_UNSPECIFIED = {bytes(4), bytes(16)}
+_LOOPBACK_V6 = bytes(15) + b"\x01"
+_SUSPICIOUS = {4: frozenset({0, 127, 169, *range(224, 256)}), 16: frozenset({0, 0xFE, 0xFF})}
+
+
+def special_use(address: Address) -> str:
+    """Say which special use an address has that no endpoint and no frontend may have; empty for ordinary addresses.
+
+    These are the ranges that the API server refuses for Endpoints, and the IPv4 class E with the broadcast address (RFC 6890).
+    """
+    if address[0] not in _SUSPICIOUS[len(address)]:
+        return ""
+    return _special_ipv4(address) if len(address) == 4 else _special_ipv6(address)
+
+
+def _special_ipv4(address: Address) -> str:
+    if address in _UNSPECIFIED:
+        return "unspecified"
+    if address[0] == 127:
+        return "loopback"
+    if address[0] == 169:
+        return "link-local" if address[1] == 254 else ""
+    if address[0] >= 240:
+        return "reserved"
+    return "multicast" if address[0] >= 224 else ""
+
+
+def _special_ipv6(address: Address) -> str:
+    if address in _UNSPECIFIED:
+        return "unspecified"
+    if address == _LOOPBACK_V6:
+        return "loopback"
+    if address[0] == 0xFF:
+        return "multicast"
+    return "link-local" if address[0] == 0xFE and address[1] & 0xC0 == 0x80 else ""
+
+
+def safe_endpoints(part: EndpointSlice, diagnostics: list[Diagnostic]) -> Sequence[SliceEndpoint]:
+    """Return the endpoints of a slice without those at special addresses, which are told to ``diagnostics``."""
+    suspicious = _SUSPICIOUS[4 if part.family is Family.IPV4 else 16]
+    if not any(endpoint.address[0] in suspicious for endpoint in part.endpoints):
+        return part.endpoints
+    safe = []
+    for endpoint in part.endpoints:
+        use = special_use(endpoint.address)
+        if use:
+            diagnostics.append(
+                Diagnostic(
+                    severity=Severity.ERROR,
+                    subject=part.subject,
+                    field="endpoints",
+                    message=f"endpoint {endpoint.address} is a {use} address and is left out",
+                    remedy="use an address of the pod or host that other nodes can reach",
+                )
+            )
+        else:
+            safe.append(endpoint)
+    return safe
+
+
+def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: NodeContext, protected: Collection[int]) -> str:
+    """Say why a Service must not have this frontend; empty if it may.
+
+    ``protected`` are TCP ports of the node itself. The Service of the API server may have any.
+    """
+    address = frontend.address
+    if address is not None:
+        use = special_use(address)
+        if use:
+            return f"it is a {use} address"
+    if protocol is not Protocol.TCP or service == API_SERVER_SERVICE:
+        return ""
+    addresses: Iterable[Address] = node.addresses if address is None else (address,)
+    if any((candidate, frontend.port) in node.api_servers for candidate in addresses):
+        return "it is where the API server answers"
+    if frontend.port in protected and (address is None or address in node.addresses):
+        return f"TCP port {frontend.port} of the node itself is protected"
+    return ""

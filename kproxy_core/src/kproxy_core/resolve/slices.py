@@ -1,0 +1,76 @@
+"""Joins the EndpointSlices of one Service to its ports: by port name, protocol and family, never by port number."""
+
+from collections.abc import Iterable, Mapping
+
+from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.diagnostics import Diagnostic
+from kproxy_core.model.names import Protocol
+from kproxy_core.model.objects import EndpointSlice, Service, SliceEndpoint
+from kproxy_core.model.state import Endpoint
+from kproxy_core.resolve.guard import safe_endpoints
+
+PortId = tuple[Family, str, Protocol]
+"""A Service port within its Service: family, port name and protocol."""
+
+Joined = Mapping[PortId, tuple[Endpoint, ...]]
+"""The endpoints of each Service port that any slice names, sorted by address and port."""
+
+_Merged = dict[tuple[Address, int], Endpoint]
+
+
+def join_slices(
+    service: Service, slices: Iterable[EndpointSlice], node_name: str, diagnostics: list[Diagnostic]
+) -> dict[PortId, tuple[Endpoint, ...]]:
+    """Collect the endpoints of every port of ``service``.
+
+    Slices may overlap and repeat endpoints; the result does not depend on their order. Endpoints at special addresses are left
+    out and told to ``diagnostics``. An endpoint is local when its node's name is this node's.
+    """
+    wanted = {(port.name, port.protocol) for port in service.ports}
+    merged: dict[PortId, _Merged] = {}
+    for part in slices:
+        endpoints = safe_endpoints(part, diagnostics)
+        for port in part.ports:
+            if port.port and (port.name, port.protocol) in wanted:
+                bucket = merged.setdefault((part.family, port.name, port.protocol), {})
+                for source in endpoints:
+                    _merge(bucket, _endpoint(source, port.port, node_name, service.weights))
+    return {key: tuple(bucket[place] for place in sorted(bucket)) for key, bucket in merged.items()}
+
+
+def _endpoint(source: SliceEndpoint, port: int, node_name: str, weights: Mapping[str, int]) -> Endpoint:
+    return Endpoint(
+        address=source.address,
+        port=port,
+        ready=source.ready,
+        serving=source.serving,
+        terminating=source.terminating,
+        local=source.node_name == node_name and bool(node_name),
+        zone_hints=source.zone_hints,
+        node_hints=source.node_hints,
+        weight=weights.get(str(source.address), weights.get("*", 1)) if weights else 1,
+    )
+
+
+def _merge(bucket: _Merged, endpoint: Endpoint) -> None:
+    """Keep the better of two entries for one address and port.
+
+    While a pod's address is used again, the old pod's entry, terminating, and the new one's can be there together; kube-proxy
+    since 1.35 prefers the one that does not terminate.
+    """
+    place = (endpoint.address, endpoint.port)
+    other = bucket.get(place)
+    if other is None or _rank(endpoint) > _rank(other):
+        bucket[place] = endpoint
+
+
+def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, list[str], list[str]]:
+    """The order among entries for one place; the hints only make it total."""
+    return (
+        not endpoint.terminating,
+        endpoint.ready,
+        endpoint.serving,
+        endpoint.local,
+        sorted(endpoint.node_hints),
+        sorted(endpoint.zone_hints),
+    )
