@@ -16,6 +16,7 @@ from kproxy_core.wire.nft_objects import Chain, DumpedRule, Rule, Set, Table
 
 _OVERHEAD: Final = netlink.HEADER.size + nfnetlink.FAMILY_HEADER_SIZE
 _BRACKETS: Final = 2 * _OVERHEAD + 8
+_ECHO_LIMIT: Final = 4096
 
 
 @frozen(kw_only=True)
@@ -115,14 +116,18 @@ def encode_batch(operations: Sequence[Operation], sequence: int, generation: int
     """A transaction as one buffer: the kernel applies all of it or nothing.
 
     The opening message has number `sequence`, operation i number `sequence + 1 + i`. The last operation is acknowledged;
-    of others only errors are. The opening message asks for an echo, so that the kernel reports to the sender
-    the generation which the commit made (and no more than that). With `generation`, see nfnetlink.batch_begin().
+    of others only errors are. With `generation`, see nfnetlink.batch_begin().
+
+    The kernel is asked to tell the sender the generation which the commit made. It looks for that wish in the first
+    operation, and then reports what that one did as well; so the wish is left out where that would be much.
     """
-    begin = MessageFlag.REQUEST | MessageFlag.ECHO
-    parts = [nfnetlink.batch_begin(Subsystem.NFTABLES, sequence, begin, generation)]
+    parts = [nfnetlink.batch_begin(Subsystem.NFTABLES, sequence, MessageFlag.REQUEST, generation)]
     last = len(operations) - 1
     for index, operation in enumerate(operations):
-        parts.append(operation.encode(sequence + 1 + index, MessageFlag.ACK if index == last else 0))
+        more = MessageFlag.ACK if index == last else 0
+        if index == 0 and operation.size <= _ECHO_LIMIT:
+            more |= MessageFlag.ECHO
+        parts.append(operation.encode(sequence + 1 + index, more))
     parts.append(nfnetlink.batch_end(Subsystem.NFTABLES, sequence + 1 + len(operations)))
     return b"".join(parts)
 

@@ -1,0 +1,113 @@
+"""Conntrack of one network namespace: finding flows and deleting them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from kproxy_core.kernel.closing import Closing
+from kproxy_core.kernel.errors import NetlinkError, OutcomeUnknownError, netlink_error
+from kproxy_core.kernel.namespaces import Namespace
+from kproxy_core.kernel.netlink_socket import NetlinkSocket
+from kproxy_core.wire import ctnetlink, netlink, nfnetlink
+from kproxy_core.wire.ctnetlink import UDP, ConntrackMessage, Flow, FlowFilter, Select
+from kproxy_core.wire.netlink import ControlType, Protocol
+from kproxy_core.wire.nfnetlink import Family, Subsystem
+
+_ERROR_ROOM: Final = 1024
+"""Receive buffer that one error message takes, generously."""
+_UNSUPPORTED: Final = (errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class ConntrackSocket(Closing):
+    """Conntrack of one network namespace, for one thread at a time."""
+
+    def __init__(self, *, namespace: Namespace | None = None) -> None:
+        self._netlink = NetlinkSocket(Protocol.NETFILTER, namespace=namespace)
+        self._filters = True
+
+    def close(self) -> None:
+        """Close it."""
+        self._netlink.close()
+
+    def flows(self, family: Family, select: Select | None = None, *, protocol: int = UDP) -> list[Flow]:
+        """The flows of a protocol that `select` wants (all of them without).
+
+        `select` gets where the client went and who answers, each as packed address and 2-byte port; it is called for
+        every flow, so it should be cheap (a look into a dictionary). Kernels with filters (5.8) send only this protocol.
+        """
+        wanted = select or _every
+        found: list[Flow] = []
+        for buffer in self._dump(FlowFilter(family=family, protocol=protocol)):
+            found += ctnetlink.scan(buffer, protocol, wanted)
+        return found
+
+    def matching(self, wanted: FlowFilter) -> list[Flow]:
+        """The flows that a filter describes, picked by the kernel where it can."""
+        found: list[Flow] = []
+        for buffer in self._dump(wanted):
+            found += (flow for flow in ctnetlink.scan(buffer, wanted.protocol, _every) if wanted.matches(flow))
+        return found
+
+    def _dump(self, wanted: FlowFilter) -> list[bytes]:
+        kind = nfnetlink.message_type(Subsystem.CTNETLINK, ConntrackMessage.GET)
+        if self._filters:
+            try:
+                return self._netlink.dump_buffers(kind, ctnetlink.dump_request(wanted.family, wanted), "list flows")
+            except NetlinkError as error:
+                if error.error not in _UNSUPPORTED:
+                    raise
+                self._filters = False
+        return self._netlink.dump_buffers(kind, ctnetlink.dump_request(wanted.family), "list flows")
+
+    def delete(self, flows: Iterable[Flow]) -> int:
+        """Delete exactly these flows; returns how many were still there.
+
+        A flow that has gone, or whose addresses and ports a newer flow has taken over, counts as gone.
+        Raises NetlinkError when the kernel refuses.
+        """
+        remaining = iter(flows)
+        size = max(1, self._netlink.receive_room // _ERROR_ROOM)
+        deleted = 0
+        while batch := list(islice(remaining, min(size, 2000))):
+            deleted += len(batch) - self._delete_batch(batch)
+        return deleted
+
+    def _delete_batch(self, batch: Sequence[Flow]) -> int:
+        """Delete some; returns how many were gone already."""
+        sequence = self._netlink.next_sequence(len(batch))
+        data = ctnetlink.delete_batch(batch, sequence)
+        if len(data) > self._netlink.reserve(len(data)):
+            middle = len(batch) // 2
+            return self._delete_batch(batch[:middle]) + self._delete_batch(batch[middle:])
+        self._netlink.received()
+        self._netlink.send(data, "delete flows")
+        gone, last = 0, False
+        for message in self._netlink.received():
+            if message.type != ControlType.ERROR:
+                continue
+            told = netlink.acknowledgement(message)
+            last |= told.sequence == sequence + len(batch) - 1
+            if told.error == errno.ENOENT:
+                gone += 1
+            elif told.error:
+                raise netlink_error("delete flows", told.error, told.text)
+        if not last:
+            raise OutcomeUnknownError("conntrack did not acknowledge deletions")
+        return gone
+
+    def delete_matching(self, wanted: FlowFilter) -> None:
+        """Delete all flows that a filter describes: in the kernel where it can do that, else one by one."""
+        kind = nfnetlink.message_type(Subsystem.CTNETLINK, ConntrackMessage.DELETE)
+        try:
+            self._netlink.request(kind, ctnetlink.delete_matching_request(wanted), "delete flows by filter")
+        except NetlinkError as error:
+            if error.error not in _UNSUPPORTED:
+                raise
+            self.delete(self.matching(wanted))
+
+
+def _every(_service: bytes, _responder: bytes) -> bool:
+    return True

@@ -1,0 +1,202 @@
+"""nf_tables of one network namespace: transactions, and reading back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from attrs import frozen
+
+from kproxy_core.kernel.closing import Closing
+from kproxy_core.kernel.errors import DumpInterruptedError, NotFoundError, OutcomeUnknownError
+from kproxy_core.kernel.namespaces import Namespace
+from kproxy_core.kernel.netlink_socket import NetlinkSocket
+from kproxy_core.wire import netlink, nfnetlink
+from kproxy_core.wire.netlink import Acknowledgement, ControlType, Message, Protocol
+from kproxy_core.wire.nfnetlink import Family, Subsystem
+from kproxy_core.wire.nft_constants import MessageKind
+from kproxy_core.wire.nft_elements import Element, ElementCodec, decode_elements, element_at
+from kproxy_core.wire.nft_generation import Generation
+from kproxy_core.wire.nft_objects import Chain, DumpedRule, Set, Table
+from kproxy_core.wire.nft_operations import Operation, encode_batch, split
+
+_T = TypeVar("_T")
+_READ_ATTEMPTS: Final = 10
+
+
+@frozen(kw_only=True)
+class OperationError:
+    """What the kernel says against one operation, or (index None) against the transaction as a whole.
+
+    index: which of the operations given to commit(). error: the errno. text: the kernel's own words, if any. element: which
+    element of an element message, where the kernel tells.
+    """
+
+    index: int | None
+    error: int
+    operation: Operation | None = None
+    text: str | None = None
+    element: int | None = None
+
+
+@frozen(kw_only=True)
+class CommitResult:
+    """What became of the operations.
+
+    done: how many took effect: all, none, or those before the failed part of a transaction that had to be cut.
+    transactions: how many it took. errors: every operation that the kernel refused (it checks on after the first).
+    generations: of each transaction that took effect the generation it made; None where that is not known, or nothing changed.
+    """
+
+    done: int
+    transactions: int
+    errors: tuple[OperationError, ...] = ()
+    generations: tuple[int | None, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it took effect."""
+        return not self.errors
+
+
+class NftSocket(Closing):
+    """nf_tables of one network namespace, for one thread at a time.
+
+    Raises NetlinkError, OverrunError and DumpInterruptedError of kernel.errors; NotFoundError for a table or set that is
+    not there.
+    """
+
+    def __init__(self, *, namespace: Namespace | None = None) -> None:
+        self._netlink = NetlinkSocket(Protocol.NETFILTER, namespace=namespace)
+
+    @property
+    def port(self) -> int:
+        """The port id under which this socket's commits are announced."""
+        return self._netlink.port
+
+    def close(self) -> None:
+        """Close it; a table with TableFlag.OWNER and without PERSIST dies with it."""
+        self._netlink.close()
+
+    def commit(self, operations: Sequence[Operation], *, generation: int | None = None) -> CommitResult:
+        """Apply operations: all of them or none, and the first packet after sees the new state.
+
+        Where the kernel grants too small a send buffer (a user namespace) the transaction is cut at operations that
+        allow it, and stops at the first part that fails. EncodingError when a part between two cuts is too large even
+        then. With `generation` the (first) transaction fails with ERESTART if anybody changed anything since that one.
+        Raises OutcomeUnknownError when the kernel's answer is lost.
+        """
+        if not operations:
+            return CommitResult(done=0, transactions=0)
+        whole = sum(operation.size for operation in operations) + 64
+        done = 0
+        generations: list[int | None] = []
+        for part in split(operations, self._netlink.reserve(whole)):
+            errors, made = self._transact(part, done, None if done else generation)
+            if errors:
+                return CommitResult(done=done, transactions=len(generations), errors=errors, generations=tuple(generations))
+            done += len(part)
+            generations.append(made)
+        return CommitResult(done=done, transactions=len(generations), generations=tuple(generations))
+
+    def _transact(
+        self, part: Sequence[Operation], offset: int, generation: int | None
+    ) -> tuple[tuple[OperationError, ...], int | None]:
+        sequence = self._netlink.next_sequence(len(part) + 2)
+        self._netlink.received()
+        self._netlink.send(encode_batch(part, sequence, generation), "commit to nf_tables")
+        acknowledged, made = False, None
+        errors: list[OperationError] = []
+        for message in self._netlink.received():
+            if message.type == ControlType.ERROR:
+                told = netlink.acknowledgement(message)
+                if told.error:
+                    errors.append(_operation_error(told, part, sequence, offset))
+                acknowledged |= told.sequence == sequence + len(part)
+            elif message.type == Generation.MESSAGE_TYPE:
+                made = Generation.decode(message).id
+        if not errors and not acknowledged:
+            raise OutcomeUnknownError("nf_tables did not acknowledge a transaction")
+        return tuple(errors), made
+
+    def generation(self) -> int:
+        """The number of the present rule set; each transaction that changes something adds one."""
+        answers = self._get(MessageKind.GETGEN, Family.UNSPEC, b"", "read the nf_tables generation")
+        return Generation.decode(answers[0]).id
+
+    def consistently(self, read: Callable[[], _T]) -> tuple[_T, int]:
+        """Call `read` (which lists several things) until nothing was changed meanwhile: its result, and the generation.
+
+        Raises DumpInterruptedError when somebody changes something all the time.
+        """
+        before = self.generation()
+        for _ in range(_READ_ATTEMPTS):
+            result = read()
+            after = self.generation()
+            if after == before:
+                return result, after
+            before = after
+        raise DumpInterruptedError(f"nf_tables changed during each of {_READ_ATTEMPTS} attempts to read it")
+
+    def tables(self, family: Family = Family.UNSPEC) -> tuple[Table, ...]:
+        """All tables of a family (UNSPEC: of all)."""
+        return tuple(Table.decode(m.payload) for m in self._dump(MessageKind.GETTABLE, family, b"", "list tables"))
+
+    def chains(self, family: Family, table: str) -> tuple[Chain, ...]:
+        """The chains of a table; none when it is not there."""
+        listed = self._dump(MessageKind.GETCHAIN, family, netlink.string(1, table), "list chains")
+        return tuple(chain for m in listed if (chain := Chain.decode(m.payload)).table == table)
+
+    def sets(self, family: Family, table: str) -> tuple[Set, ...]:
+        """The named sets and maps of a table; none when it is not there."""
+        try:
+            listed = self._dump(MessageKind.GETSET, family, netlink.string(1, table), f"list sets of {table}")
+        except NotFoundError:
+            return ()
+        return tuple(Set.decode(m.payload) for m in listed)
+
+    def rules(self, family: Family, table: str, chain: str | None = None) -> tuple[DumpedRule, ...]:
+        """The rules of a table, or of one chain, in order; none when it is not there."""
+        wanted = netlink.string(1, table) + (b"" if chain is None else netlink.string(2, chain))
+        listed = self._dump(MessageKind.GETRULE, family, wanted, f"list rules of {table}")
+        return tuple(DumpedRule.decode(m.payload) for m in listed)
+
+    def elements(self, codec: ElementCodec) -> list[tuple[bytes, bytes]]:
+        """The elements of a set as packed keys and data, in no particular order."""
+        return [pair for m in self._dump_elements(codec) for pair in codec.decode(m.payload)]
+
+    def elements_with_comments(self, codec: ElementCodec) -> list[tuple[bytes, bytes, str | None]]:
+        """As elements(), with the comments."""
+        return [item for m in self._dump_elements(codec) for item in codec.decode_with_comments(m.payload)]
+
+    def full_elements(self, codec: ElementCodec) -> list[Element]:
+        """The elements of any set, with all they have."""
+        return [element for m in self._dump_elements(codec) for element in decode_elements(m.payload)]
+
+    def element(self, codec: ElementCodec, key: bytes) -> Element | None:
+        """One element by key; None when it is not there. Of an interval set: the interval that covers the key."""
+        try:
+            answers = self._get(MessageKind.GETSETELEM, codec.family, codec.encode_get(key), f"look up in {codec.set_name}")
+        except NotFoundError:
+            return None
+        return next((element for m in answers for element in decode_elements(m.payload)), None)
+
+    def _dump_elements(self, codec: ElementCodec) -> list[Message]:
+        wanted = netlink.string(1, codec.table) + netlink.string(2, codec.set_name)
+        return self._dump(MessageKind.GETSETELEM, codec.family, wanted, f"list elements of {codec.set_name}")
+
+    def _dump(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
+        number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
+        return self._netlink.dump(number, nfnetlink.family_header(family) + attributes, what)
+
+    def _get(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
+        number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
+        return self._netlink.request(number, nfnetlink.family_header(family) + attributes, what)
+
+
+def _operation_error(told: Acknowledgement, part: Sequence[Operation], sequence: int, offset: int) -> OperationError:
+    index = told.sequence - sequence - 1
+    if not 0 <= index < len(part):
+        return OperationError(index=None, error=told.error, text=told.text)
+    element = element_at(part[index], told.offset) if told.offset is not None else None
+    return OperationError(index=offset + index, error=told.error, operation=part[index], text=told.text, element=element)
