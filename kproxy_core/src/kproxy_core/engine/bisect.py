@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kproxy_core.model.names import ServicePortKey
+from kproxy_core.plugin.backend import Failure
 from kproxy_core.program.program import Fragment
 
 AnyFragment = Fragment[Any, Any]
@@ -53,12 +54,18 @@ def linked_groups(batch: Batch, before: Fragments, updates: Updates) -> tuple[Ba
     return tuple(tuple(group) for group in groups.values())
 
 
-def culprits_of(keys: Iterable[Any], batch: Batch, before: Fragments, updates: Updates) -> frozenset[ServicePortKey]:
-    """Tell whose the refused keys are: of the Service port that wants each, else of the one that wants to be rid of it."""
-    losers = {key: port for port in batch for key in _own(before.get(port))}
-    takers = {key: port for port in batch for key in _own(updates.get(port))}
-    found = (takers.get(key, losers.get(key)) for key in keys)
-    return frozenset(port for port in found if port is not None)
+def culprits_of(failures: Iterable[Failure], batch: Batch, before: Fragments, updates: Updates) -> dict[ServicePortKey, str]:
+    """Tell whose the refused keys are, and why each was refused.
+
+    A key belongs to the Service port of the batch that wants it, else to the one that wants to be rid of it. Shared keys are
+    nobody's: their culprit is found by halves.
+    """
+    refused = [(key, failure.message) for failure in failures for key in failure.keys]
+    if not refused:
+        return {}
+    owners = {key: port for port in batch for key in _own(before.get(port))}
+    owners.update({key: port for port in batch for key in _own(updates.get(port))})
+    return {owners[key]: message for key, message in reversed(refused) if key in owners}
 
 
 def _own(fragment: AnyFragment | None) -> Mapping[Any, Any]:

@@ -7,6 +7,7 @@ from attrs import frozen
 
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.changes import Change
+from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import ApplyResult, Drift, SyncReport
@@ -114,7 +115,7 @@ class CleanConntrack:
     """
 
     state: NodeState
-    gone_frontends: frozenset[Any]
+    gone_frontends: frozenset[FrontendKey]
 
 
 @frozen

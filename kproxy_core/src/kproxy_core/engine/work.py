@@ -47,7 +47,8 @@ class Work:
 
     ``base`` is what the kernel holds, ``updates`` the wanted fragments of the Service ports that differ from it (None: none is
     wanted), ``scaffold`` what is wanted of it and ``scaffold_pending`` whether it differs too. ``batches`` are tried in order.
-    ``held`` are the Service ports whose fragment in ``base`` is not the wanted one and is left alone in this sync.
+    ``held`` are the Service ports whose fragment in ``base`` is not the wanted one and is left alone in this sync. ``progressed``
+    says that something has been accepted.
     """
 
     base: AnyProgram
@@ -57,6 +58,7 @@ class Work:
     batches: tuple[Batch, ...]
     held: frozenset[ServicePortKey] = frozenset()
     refusals: int = 0
+    progressed: bool = False
 
     @property
     def left(self) -> frozenset[ServicePortKey]:
@@ -81,10 +83,11 @@ class Work:
 
     def accepted(self, trial: Trial) -> "Work":
         """The kernel holds what the trial wanted."""
-        return evolve(self, base=trial.candidate, scaffold_pending=False, batches=self._worthwhile(self.batches[1:], self.held))
+        batches = self._worthwhile(self.batches[1:], self.held)
+        return evolve(self, base=trial.candidate, scaffold_pending=False, batches=batches, progressed=True)
 
-    def refused(self, failures: Collection[Failure]) -> tuple["Work", frozenset[ServicePortKey]]:
-        """Divide the refused batch; return also the culprits found, which are left alone from now on.
+    def refused(self, failures: Collection[Failure]) -> tuple["Work", Mapping[ServicePortKey, str]]:
+        """Divide the refused batch; return also the culprits found, with the reason: they are left alone from now on.
 
         Raises ``ScaffoldRefusedError`` when the batch was the scaffold alone, ``TooManyRefusalsError`` after too many refusals.
         """
@@ -93,17 +96,12 @@ class Work:
             raise ScaffoldRefusedError
         if self.refusals >= REFUSALS_AT_MOST:
             raise TooManyRefusalsError
-        keys = {key for failure in failures for key in failure.keys}
-        culprits = culprits_of(keys, batch, self.base.fragments, self.updates) if keys else frozenset()
-        parts: tuple[Batch, ...]
-        if culprits:
-            parts = (tuple(port for port in batch if port not in culprits),)
-        else:
-            parts = self._parts(batch)
-            if not parts:
-                culprits = frozenset(batch)
+        culprits = culprits_of(failures, batch, self.base.fragments, self.updates)
+        parts = (tuple(port for port in batch if port not in culprits),) if culprits else self._parts(batch)
+        if not parts:
+            culprits = dict.fromkeys(batch, "; ".join(sorted({failure.message for failure in failures})))
+        held = self.held | culprits.keys()
         scaffold = ((),) if self.scaffold_pending else ()
-        held = self.held | culprits
         # Breadth first: large parts without a culprit get into the kernel before the search for it goes into detail.
         batches = (*scaffold, *rest, *(part for part in parts if part))
         return evolve(self, batches=self._worthwhile(batches, held), held=held, refusals=self.refusals + 1), culprits

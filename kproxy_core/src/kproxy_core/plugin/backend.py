@@ -215,6 +215,8 @@ class SyncReport:
 
     Durations are in seconds by phase (resolve, compile, diff, apply). ``failed`` names each Service port that the kernel refused
     and why. ``trigger_times`` are those of the EndpointSlices that this sync made effective, for the programming latency.
+    ``full`` says that the kernel was read and compared as a whole; ``drifted`` counts the objects that somebody else had changed,
+    ``culprit`` names who did, where the kernel tells it.
     """
 
     started: float
@@ -226,6 +228,8 @@ class SyncReport:
     failed: Mapping[ServicePortKey, str] = field(factory=dict)
     error: str = ""
     trigger_times: tuple[float, ...] = ()
+    drifted: int = 0
+    culprit: str = ""
 
     @property
     def ok(self) -> bool:

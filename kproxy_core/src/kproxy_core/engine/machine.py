@@ -1,0 +1,439 @@
+"""The engine: a machine without I/O that is told events and asks for effects, and so keeps the kernel as the cluster wants it.
+
+It reads before it writes, applies differences only, and flushes nothing. What is wanted but not yet in the kernel is kept here
+until it is, whatever fails in between.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import assert_never
+
+from attrs import evolve, frozen
+
+from kproxy_core.config.settings import Settings
+from kproxy_core.engine import events as e
+from kproxy_core.engine.adopt import UNATTRIBUTED
+from kproxy_core.engine.backlog import Backlog
+from kproxy_core.engine.changes import ChangeTracker
+from kproxy_core.engine.cleaning import Cleaning
+from kproxy_core.engine.compile import compile_ports
+from kproxy_core.engine.events import AnyProgram, Effect, Event
+from kproxy_core.engine.health import Health
+from kproxy_core.engine.quarantine import Quarantine
+from kproxy_core.engine.report import Account
+from kproxy_core.engine.schedule import LONGEST_RETRY, Backoff, Pace
+from kproxy_core.engine.work import (
+    AnyScaffold,
+    ScaffoldRefusedError,
+    TooManyRefusalsError,
+    Trial,
+    Wanted,
+    Work,
+    work_after_read,
+    work_from,
+)
+from kproxy_core.model.names import Protocol, ServicePortKey
+from kproxy_core.model.state import NodeState
+from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Drift, Failure, SyncReport
+from kproxy_core.program.delta import diff_programs
+from kproxy_core.program.program import Program
+
+FEW = 256
+"""Up to this many Service ports are put into a fixed order, so that what is done can be reproduced; sorting more would cost."""
+
+
+@frozen
+class Idle:
+    """Nothing is going on."""
+
+
+@frozen
+class Reading:
+    """The kernel is being read."""
+
+
+@frozen
+class Applying:
+    """A plan is being carried out."""
+
+    trial: Trial
+
+
+@frozen
+class Stopped:
+    """Nothing will go on any more."""
+
+
+Phase = Idle | Reading | Applying | Stopped
+
+
+class Engine:
+    """Drives one backend from one tracker. ``step`` it with events, perform the effects, wake it at ``deadline``.
+
+    ``clock`` measures how long the phases of a sync take, in seconds; the default leaves that out. All times given to ``step``
+    are monotonic seconds and never decrease.
+    """
+
+    def __init__(
+        self, backend: AnyBackend, tracker: ChangeTracker, settings: Settings, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._backend = backend
+        self._tracker = tracker
+        self._settings = settings
+        self._clock = clock
+        self._phase: Phase = Idle()
+        self._addresses_seen = False
+
+        # What we last put into the kernel, and whether it is still so for all we know.
+        self._made: AnyProgram = Program()
+        self._is_known = False
+        self._scaffold: AnyScaffold = {}
+        self._scaffold_pending = True
+        self._next_id = 1
+
+        self._state: NodeState | None = None
+        self._backlog = Backlog()
+        self._quarantine = Quarantine()
+        self._cleaning = Cleaning()
+        self._health = Health()
+        self._first_waiting: float | None = None
+
+        self._pace = Pace(least=settings.min_sync_period)
+        self._backoff = Backoff(longest=min(LONGEST_RETRY, settings.sync_period))
+        self._check_at = math.inf
+        self._drift: Drift | None = None
+        self._drift_count = 0
+
+        self._work: Work | None = None
+        self._account = Account(started=0.0)
+        self._phase_started = 0.0
+        self._last_report: SyncReport | None = None
+
+    # -- what the outside may ask
+
+    @property
+    def state(self) -> NodeState | None:
+        """The state resolved last; None before the first sync."""
+        return self._state
+
+    @property
+    def program(self) -> AnyProgram:
+        """What the engine has put into the kernel."""
+        return self._made
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The Service ports that were refused."""
+        return self._quarantine
+
+    @property
+    def health(self) -> Health:
+        """What is waiting, since when."""
+        return self._health
+
+    @property
+    def drift_count(self) -> int:
+        """How often somebody else's changes were found and repaired."""
+        return self._drift_count
+
+    @property
+    def last_report(self) -> SyncReport | None:
+        """The report of the last sync; None before the first has ended."""
+        return self._last_report
+
+    @property
+    def deadline(self) -> float:
+        """When to step the engine with ``TimePassed`` at the latest; infinite if only another event can bring something to do."""
+        if isinstance(self._phase, Stopped):
+            return math.inf
+        waits = (self._read_at(), self._commit_at()) if self._is_ready and isinstance(self._phase, Idle) else ()
+        return min(self._cleaning.due_at, *waits, math.inf)
+
+    # -- events
+
+    def step(self, event: Event, now: float) -> tuple[Effect, ...]:
+        """Take an event; return what is to be done, in this order, before the next event is given."""
+        if isinstance(self._phase, Stopped):
+            return ()
+        return (*self._take(event, now), *self._proceed(now))
+
+    def _take(self, event: Event, now: float) -> Collection[Effect]:
+        match event:
+            case e.ChangesArrived(changes):
+                self._changed(self._tracker.apply(changes), now)
+            case e.AddressesSeen(addresses):
+                self._addresses_seen = True
+                self._changed(self._tracker.set_interface_addresses(addresses), now)
+            case e.TimePassed():
+                pass
+            case e.KernelRead(program):
+                return self._kernel_read(program, now)
+            case e.KernelUnreadable(message):
+                return self._kernel_unreadable(message, now)
+            case e.PlanApplied(result):
+                return self._plan_applied(result, now)
+            case e.DriftNoticed(drift):
+                self._drift = drift
+            case e.CheckRequested():
+                self._check_at = now
+            case e.ConntrackCleaned(error):
+                self._cleaning = self._cleaning.ended(error, now)
+            case e.StopRequested():
+                self._phase = Stopped()
+                return [e.Exit()]
+            case _:
+                assert_never(event)
+        return []
+
+    def _changed(self, matters: bool, now: float) -> None:
+        if self._is_ready and (matters or self._state is None):
+            self._health = self._health.changed(now)
+            self._first_waiting = now if self._first_waiting is None else self._first_waiting
+
+    # -- when to do what
+
+    @property
+    def _is_ready(self) -> bool:
+        """Nothing is written before: a half-seen cluster looks like Services without endpoints, NodePorts like unwanted ones."""
+        return self._tracker.synced and self._addresses_seen
+
+    def _read_at(self) -> float:
+        if not self._is_known:
+            return self._backoff.until
+        repair_at = max(self._pace.next_commit, self._backoff.until) if self._drift is not None else math.inf
+        return min(repair_at, self._check_at)
+
+    def _commit_at(self) -> float:
+        sweep = UNATTRIBUTED in self._made.fragments and not self._quarantine.refusals
+        if self._tracker.pending or self._backlog or self._scaffold_pending or sweep:
+            return max(self._pace.next_commit, self._backoff.until)
+        retry_at = self._quarantine.next_retry
+        return math.inf if retry_at is None else max(retry_at, self._pace.next_commit, self._backoff.until)
+
+    def _proceed(self, now: float) -> Collection[Effect]:
+        """Begin what is due, unless something is going on."""
+        effects: list[Effect] = []
+        if not isinstance(self._phase, Idle):
+            return effects
+        if self._cleaning.due_at <= now:
+            effects.append(self._clean())
+        if not self._is_ready:
+            return effects
+        if self._read_at() <= now:
+            self._account = Account(started=now, full=True)
+            self._check_at = self._check_at if self._check_at > now else math.inf
+            effects.append(self._read())
+        elif self._commit_at() <= now:
+            self._account = Account(started=now)
+            effects.extend(self._begin(None, now))
+        return effects
+
+    def _clean(self) -> Effect:
+        wish = self._cleaning
+        assert wish.state is not None
+        self._cleaning = wish.started()
+        return e.CleanConntrack(state=wish.state, gone_frontends=wish.gone)
+
+    def _read(self) -> Effect:
+        self._phase = Reading()
+        self._phase_started = self._clock()
+        return e.ReadKernel()
+
+    # -- one sync, from its beginning to its end
+
+    def _kernel_read(self, program: AnyProgram, now: float) -> Collection[Effect]:
+        self._leave(Reading, "read")
+        if self._work is not None:
+            self._work = self._work.reread(program)
+            return self._go_on(now)
+        return self._begin(program, now)
+
+    def _kernel_unreadable(self, message: str, now: float) -> Collection[Effect]:
+        self._leave(Reading, "read")
+        self._is_known = False
+        return self._give_up(f"the kernel cannot be read: {message}", now)
+
+    def _leave(self, phase: type[Reading | Applying], name: str) -> None:
+        assert isinstance(self._phase, phase), f"answer to {name} without a question"
+        self._phase = Idle()
+        self._account.spent(name, self._clock() - self._phase_started)
+
+    def _begin(self, observed: AnyProgram | None, now: float) -> Collection[Effect]:
+        """Resolve, compile and start trying. ``observed`` is what the kernel holds, None when that is known already."""
+        effects: list[Effect] = self._resolve()
+        try:
+            wanted, broken = self._compile(observed, now)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not end the daemon
+            return [*effects, *self._give_up(f"mode {self._backend.name} cannot render what all Services need: {error!r}", now)]
+        effects.extend(broken)
+        if observed is not None and not self._notice_drift(observed):
+            self._work = work_after_read(observed, self._made, wanted)
+        else:
+            self._work = work_from(self._made, wanted)
+        return [*effects, *self._go_on(now)]
+
+    def _resolve(self) -> list[Effect]:
+        if self._state is not None and not self._tracker.pending:
+            return []
+        began = self._clock()
+        resolution = self._tracker.resolve()
+        self._state = resolution.state
+        self._backlog.add(resolution)
+        self._first_waiting = None
+        self._account.spent("resolve", self._clock() - began)
+        if not self._backlog.node_changed:
+            self._health = self._health.resolved({port.family for port in self._backlog.dirty})
+        return [e.AnnounceState(self._state)]
+
+    def _compile(self, observed: AnyProgram | None, now: float) -> tuple[Wanted, Collection[Effect]]:
+        assert self._state is not None
+        began = self._clock()
+        scaffold = self._backend.scaffold(self._state.node) if self._backlog.node_changed else self._scaffold
+        self._scaffold_pending |= scaffold != self._scaffold
+        self._scaffold = scaffold
+        previous = self._made.fragments
+        if observed is not None:
+            previous = {**observed.fragments, **previous}
+            self._next_id = max(self._next_id, observed.highest_id + 1)
+        dirty = self._dirty(previous, now)
+        compiled = compile_ports(self._backend, self._state, dirty, previous, self._next_id)
+        self._next_id = compiled.next_id
+        self._backlog.take_work()
+        suspects = self._quarantine.ports & compiled.updates.keys()
+        effects = [effect for port, reason in compiled.broken.items() for effect in self._refuse(port, reason, now)]
+        self._account.spent("compile", self._clock() - began)
+        wanted = Wanted(
+            updates=compiled.updates,
+            scaffold=scaffold,
+            scaffold_changed=self._scaffold_pending,
+            suspects=suspects,
+            held=self._quarantine.ports - suspects,
+        )
+        return wanted, effects
+
+    def _dirty(self, previous: Collection[ServicePortKey], now: float) -> Iterable[ServicePortKey]:
+        """Tell what is to be compiled: what has changed, all when the node has, and the refused ones whose time has come."""
+        assert self._state is not None
+        retried = self._quarantine.due(now)
+        if self._backlog.node_changed:
+            return [*self._state.ports, *(port for port in previous if port not in self._state.ports and port != UNATTRIBUTED)]
+        dirty = self._backlog.dirty | retried
+        return sorted(dirty) if len(dirty) <= FEW else dirty
+
+    def _notice_drift(self, observed: AnyProgram) -> bool:
+        """Tell whether the kernel holds just what we put there; count it when somebody else has changed that."""
+        drift, self._drift = self._drift, None
+        if not self._is_known:
+            return False
+        differing = len(diff_programs(observed, self._made))
+        if differing:
+            self._drift_count += 1
+            self._account.drifted = differing
+            self._account.culprit = drift.culprit if drift is not None else ""
+        return not differing
+
+    def _go_on(self, now: float) -> Collection[Effect]:
+        """Try batch after batch until one has to go to the kernel, or all are done."""
+        effects: list[Effect] = []
+        while self._work is not None and self._work.batches:
+            began = self._clock()
+            try:
+                trial = self._work.trial()
+                plan = self._backend.plan(self._work.base, trial.delta) if trial.delta else ()
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not end the daemon
+                failure = Failure(message=f"mode {self._backend.name} cannot plan it: {error!r}")
+                effects.extend(self._divide((failure,), now))
+                continue
+            finally:
+                self._account.spent("diff", self._clock() - began)
+            if trial.delta:
+                self._phase = Applying(trial)
+                self._phase_started = self._clock()
+                return [*effects, e.ApplyPlan(plan)]
+            effects.extend(self._accept(trial))
+        return [*effects, *self._finish(now)] if self._work is not None else effects
+
+    def _plan_applied(self, result: ApplyResult, now: float) -> Collection[Effect]:
+        phase = self._phase
+        self._leave(Applying, "apply")
+        assert isinstance(phase, Applying)
+        self._account.commits += 1
+        self._account.operations += result.done
+        if result.wake_at is not None:
+            self._check_at = min(self._check_at, result.wake_at)
+        if not result.failures:
+            return [*self._accept(phase.trial), *self._go_on(now)]
+        self._is_known = self._is_known and result.unchanged
+        passing = [failure.message for failure in result.failures if failure.retryable]
+        if passing:
+            return self._give_up("; ".join(passing), now)
+        effects = self._divide(result.failures, now)
+        if self._work is None:
+            return effects
+        return [*effects, *(self._go_on(now) if result.unchanged else [self._read()])]
+
+    def _accept(self, trial: Trial) -> Collection[Effect]:
+        assert self._work is not None
+        before, after = self._work.base.fragments, trial.candidate.fragments
+        for port in trial.batch:
+            if port != UNATTRIBUTED and before.get(port) != after.get(port):
+                self._account.changed.add(port)
+                self._backlog.conntrack |= port.name.protocol is Protocol.UDP
+        self._work = self._work.accepted(trial)
+        freed = [port for port in trial.batch if port in self._quarantine.refusals]
+        self._quarantine = self._quarantine.released(freed)
+        return [e.ReportAccepted(port=port) for port in freed]
+
+    def _divide(self, failures: Collection[Failure], now: float) -> list[Effect]:
+        """Find the culprits, or come closer to them."""
+        assert self._work is not None
+        reasons = "; ".join(sorted({failure.message for failure in failures}))
+        try:
+            self._work, culprits = self._work.refused(failures)
+        except ScaffoldRefusedError:
+            return self._give_up(f"what all Services need was refused: {reasons}", now)
+        except TooManyRefusalsError:
+            return self._give_up(f"too much was refused: {reasons}", now)
+        return [effect for port in sorted(culprits) for effect in self._refuse(port, culprits[port], now)]
+
+    def _refuse(self, port: ServicePortKey, reason: str, now: float) -> Collection[Effect]:
+        known = self._quarantine.reasons.get(port)
+        self._quarantine = self._quarantine.refused(port, reason, now)
+        return [] if known == reason else [e.ReportRefused(port=port, reason=reason)]
+
+    def _finish(self, now: float) -> Collection[Effect]:
+        """Everything is in the kernel, but for what was refused."""
+        assert self._work is not None
+        assert self._state is not None
+        self._made, self._work = self._work.base, None
+        self._is_known, self._scaffold_pending = True, False
+        self._backoff = self._backoff.succeeded()
+        self._health = self._health.synced(now)
+        if self._first_waiting is not None:
+            self._health = self._health.changed(self._first_waiting)
+        if self._backlog.conntrack:
+            refused = self._quarantine.refusals
+            applied = (
+                {key: port for key, port in self._state.ports.items() if key not in refused} if refused else self._state.ports
+            )
+            gone = self._backlog.take_conntrack()
+            self._cleaning = self._cleaning.wished(evolve(self._state, ports=applied), gone)
+        return self._end("", self._backlog.take_trigger_times(), now)
+
+    def _give_up(self, error: str, now: float) -> list[Effect]:
+        """Leave the rest of the sync to the next one, which comes soon."""
+        work, self._work = self._work, None
+        if work is not None:
+            self._backlog.dirty |= work.left - {UNATTRIBUTED}
+            if work.progressed:
+                self._made = work.base
+        self._backoff = self._backoff.failed(now)
+        return self._end(error, (), now)
+
+    def _end(self, error: str, trigger_times: tuple[float, ...], now: float) -> list[Effect]:
+        if self._account.commits:
+            self._pace = self._pace.committed(self._account.started, now)
+        if self._account.full:
+            self._check_at = min(self._check_at, now + self._settings.sync_period)
+        self._last_report = self._account.report(now, self._quarantine.reasons, error, trigger_times)
+        return [e.AnnounceSync(self._last_report)]
