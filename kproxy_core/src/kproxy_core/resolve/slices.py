@@ -23,8 +23,10 @@ def join_slices(
 ) -> dict[PortId, tuple[Endpoint, ...]]:
     """Collect the endpoints of every port of ``service``.
 
-    Slices may overlap and repeat endpoints; the result does not depend on their order. Endpoints at special addresses are left
-    out and told to ``diagnostics``. An endpoint is local when its node's name is this node's.
+    Slices may overlap and repeat endpoints: the better of two entries for one address and port is kept, whatever their order.
+    While a pod's address is used again, the old pod's entry, terminating, and the new one's can be there together, and kube-proxy
+    since 1.35 prefers the one that does not terminate. Endpoints at special addresses are left out and told to ``diagnostics``. An
+    endpoint is local when its node's name is this node's.
     """
     wanted = {(port.name, port.protocol) for port in service.ports}
     merged: dict[PortId, _Merged] = {}
@@ -34,7 +36,10 @@ def join_slices(
             if port.port and (port.name, port.protocol) in wanted:
                 bucket = merged.setdefault((part.family, port.name, port.protocol), {})
                 for source in endpoints:
-                    _merge(bucket, _endpoint(source, port.port, node_name, service.weights))
+                    place = (source.address, port.port)
+                    endpoint = _endpoint(source, port.port, node_name, service.weights)
+                    if place not in bucket or _rank(endpoint) > _rank(bucket[place]):
+                        bucket[place] = endpoint
     return {key: tuple(bucket[place] for place in sorted(bucket)) for key, bucket in merged.items()}
 
 
@@ -50,18 +55,6 @@ def _endpoint(source: SliceEndpoint, port: int, node_name: str, weights: Mapping
         node_hints=source.node_hints,
         weight=weights.get(str(source.address), weights.get("*", 1)) if weights else 1,
     )
-
-
-def _merge(bucket: _Merged, endpoint: Endpoint) -> None:
-    """Keep the better of two entries for one address and port.
-
-    While a pod's address is used again, the old pod's entry, terminating, and the new one's can be there together; kube-proxy
-    since 1.35 prefers the one that does not terminate.
-    """
-    place = (endpoint.address, endpoint.port)
-    other = bucket.get(place)
-    if other is None or _rank(endpoint) > _rank(other):
-        bucket[place] = endpoint
 
 
 def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, list[str], list[str]]:
