@@ -62,8 +62,12 @@ class Host:
         if not options.keys() & {"stdout", "stderr", "capture_output"}:
             defaults["capture_output"] = True
         with self.enter():
-            done: subprocess.CompletedProcess[str] = subprocess.run(argv, check=check, **(defaults | options))
-            return done
+            done: subprocess.CompletedProcess[str] = subprocess.run(argv, check=False, **(defaults | options))
+        if check and done.returncode:
+            failed = subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr)
+            failed.add_note(f"in {self.name}: {done.stderr}")
+            raise failed
+        return done
 
     def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """Start a program inside. Its end is the caller's business, before the lab is closed."""

@@ -11,11 +11,11 @@ EVERYWHERE = (
     ("net.ipv4.conf.all.rp_filter", "0"),
     ("net.ipv4.conf.default.rp_filter", "0"),
     ("net.ipv4.tcp_tw_reuse", "1"),
-    ("net.ipv4.icmp_ratelimit", "0"),
-    ("net.ipv6.icmp.ratelimit", "0"),
+    ("net.ipv4.icmp_ratemask", "0"),
+    ("net.ipv6.icmp.ratemask", ""),
 )
 """rp_filter is off since replies may take another way than requests here; ports in TIME_WAIT are reused, or a load would run out
-of them."""
+of them; no type of ICMP message is limited, neither per destination nor over all (the IPv6 mask is there from Linux 5.1 on)."""
 
 ON_NODES = (
     ("net.ipv4.ip_forward", "1"),
@@ -29,9 +29,6 @@ ON_OUTSIDE = (
     ("net.bridge.bridge-nf-call-iptables", "0"),
     ("net.bridge.bridge-nf-call-ip6tables", "0"),
 )
-
-ICMP_BUDGET = ("net.ipv4.icmp_msgs_per_sec", "1000000")
-"""The limit over all destinations: per namespace from Linux 6.11 on, before that for the whole machine and not to be touched."""
 
 
 def unset(name: str, error: OSError) -> Missing | None:

@@ -112,11 +112,12 @@ class Lab:
         return capability in self._topology.missing
 
     def enter_command(self, host: Host) -> str:
-        """A shell command by which a person enters a host while this process lives."""
+        """A shell command by which a person enters a host while this process lives, from any terminal of this user."""
+        if in_user_namespace():  # names are seen inside only: /run/netns is mounted there
+            return f"nsenter --target {os.getpid()} --user --preserve-credentials --net={host.namespace.descriptor_path} bash"
         if host.namespace.name:
             return f"ip netns exec {host.namespace.name} bash"
-        user = f" --user=/proc/{os.getpid()}/ns/user --preserve-credentials" if in_user_namespace() else ""
-        return f"nsenter{user} --net={host.namespace.path} bash"
+        return f"nsenter --net={host.namespace.descriptor_path} bash"
 
     def serve(self, host: Host, plan: ServerPlan | int = 8080, *protocols: Protocol) -> Server:
         """Start a server in a host: ``serve(pod, 80)`` for TCP and UDP, ``serve(pod, 80, Protocol.SCTP)``, or a whole plan.

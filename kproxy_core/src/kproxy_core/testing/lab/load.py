@@ -83,6 +83,11 @@ class Load:
             raise self._error
         return self.result()
 
+    @property
+    def running(self) -> bool:
+        """Whether it still asks, or waits for outcomes. It ends by itself when something breaks: :meth:`stop` then raises it."""
+        return self._thread.is_alive()
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -94,8 +94,13 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """A path that other programs can open while this process lives, ``nsenter --net=`` for example."""
-        return str(self._name) if self._name else f"/proc/{os.getpid()}/fd/{self.descriptor}"
+        """A path that other programs can open while this process lives: the one under /run/netns, if it has a name."""
+        return str(self._name) if self._name else self.descriptor_path
+
+    @property
+    def descriptor_path(self) -> str:
+        """The path below /proc, for ``nsenter --net=`` for example."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     @property
     def name(self) -> str:

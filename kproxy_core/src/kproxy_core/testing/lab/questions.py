@@ -180,6 +180,8 @@ class TcpAttempt(Attempt):
     def _continue(self, client: socket.socket) -> Outcome | None:
         if self.wants_write:
             number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number == errno.ECONNRESET:  # a SYN is refused by ECONNREFUSED: this one was accepted first
+                return Closed(by="rst")
             if number:
                 return self._failed(OSError(number, ""))
             self.wants_write = False

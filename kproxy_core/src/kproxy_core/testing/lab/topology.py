@@ -108,8 +108,6 @@ class Topology:
         with host.enter():
             for parameter, value in (*kernel_parameters.EVERYWHERE, *parameters):
                 self._set(host, parameter, value)
-            with contextlib.suppress(OSError):
-                host.sysctl(*kernel_parameters.ICMP_BUDGET)
         self.hosts[name] = host
         return host
 
@@ -152,16 +150,23 @@ class Topology:
             )
             links.connect(ipr, cable, master=wan)
         outside = self.hosts[OUTSIDE]
-        for number in range(self.plan.outside_addresses):
-            addresses = self.plan.client_addresses(number)
-            self._give(ipr, wan, addresses, self._outside_lengths())
-            if number:
-                outside.note_addresses(addresses)
+        clients = [self.plan.client_addresses(number) for number in range(self.plan.outside_addresses)]
+        self._give_clients(ipr, wan, clients)
+        for addresses in clients[1:]:
+            outside.note_addresses(addresses)
         for node in nodes:
             for pods in self.plan.pod_ranges(node.name):
                 self._route(ipr, pods, node)
         for network in self.plan.service_ranges:
             self._route(ipr, network, nodes[0])
+
+    def _give_clients(self, ipr: "IPRoute", wan: int, clients: list[AddressPair]) -> None:
+        ipv4_length, ipv6_length = self._outside_lengths()
+        # Of several addresses that would do as source, Linux takes the first IPv4 and the last IPv6 one that was added.
+        texts = [f"{pair.ipv4}/{ipv4_length}" for pair in clients] + [f"{pair.ipv6}/{ipv6_length}" for pair in clients[::-1]]
+        for text in texts:
+            if self.speaks(text):
+                links.change_address(ipr, "add", wan, text)
 
     def _outside_lengths(self) -> tuple[int, int]:
         return self.plan.outside_ipv4.prefixlen, self.plan.outside_ipv6.prefixlen

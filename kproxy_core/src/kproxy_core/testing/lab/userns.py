@@ -1,6 +1,6 @@
 """Being root without root: a user namespace of one's own, in which a lab can be built by anybody.
 
-``python -m kproxy_core.testing.lab.userns PROGRAM ARGUMENT...`` runs a program in one.
+``python -m kproxy_core.testing.lab PROGRAM ARGUMENT...`` runs a program in one.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def exec_in_user_namespace(argv: Sequence[str]) -> None:
 
 def command_in_user_namespace(argv: Sequence[str]) -> list[str]:
     """The command that runs a program inside, for :mod:`subprocess`."""
-    return [sys.executable, "-m", "kproxy_core.testing.lab.userns", *argv]
+    return [sys.executable, "-m", "kproxy_core.testing.lab", *argv]
 
 
 def _raise_loopback() -> None:
@@ -100,10 +100,3 @@ def _mount_names() -> Missing | None:
     except OSError as error:
         return Missing(capability=LabCapability.NAMES, reason=str(error), remedy=f"as root, once: mkdir {namespaces.NAMES}")
     return None
-
-
-if __name__ == "__main__":
-    try:
-        exec_in_user_namespace(sys.argv[1:])
-    except LabError as error:
-        sys.exit(f"{error}")

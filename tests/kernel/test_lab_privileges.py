@@ -1,0 +1,129 @@
+"""The lab without root: in an unprivileged user namespace, and what is said where that does not go."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy_core.testing.lab import command_in_user_namespace
+
+NOBODY = 65534
+
+SCRIPT = """
+from kproxy_core.model.names import Protocol
+from kproxy_core.testing.lab import Lab, Question, ask_all, in_user_namespace, tally
+assert in_user_namespace()
+with Lab(names="inner") as lab:
+    for host in lab.hosts.values():
+        lab.serve(host, 80, *Protocol)
+    outcomes = ask_all(
+        Question(host=client, address=address, port=80, protocol=protocol, timeout=10)
+        for client in lab.hosts.values()
+        for server in lab.hosts.values()
+        for address in (server.ipv4, server.ipv6)
+        for protocol in Protocol
+    )
+    assert set(tally(outcomes).values()) == {54}, outcomes
+    assert not [missing for missing in lab.missing if missing.capability.name != "NAMES"], lab.missing
+    assert lab.node.run(["cat", "/proc/sys/net/ipv4/ip_forward"]).stdout == "1\\n"
+    print(sorted(tally(outcomes)), lab.enter_command(lab.node))
+"""
+
+IMPORT = """
+import sys
+import kproxy_core.testing.lab
+assert "pyroute2" not in sys.modules, "the lab must not cost a second before it is built"
+from kproxy_core.testing.lab import Lab, LabError, can_build
+print(can_build())
+try:
+    with Lab():
+        print("built")
+except LabError as error:
+    print(error)
+"""
+
+
+def _unprivileged() -> tuple[dict[str, object], str]:
+    """How to start a process as nobody in particular, and an interpreter that it may run."""
+    if os.geteuid() != 0:
+        return {}, sys.executable
+    nobody: dict[str, object] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    for interpreter in (sys.executable, "/usr/bin/python3"):
+        try:
+            argv = [interpreter, "-c", "import kproxy_core.testing.lab, pyroute2"]
+            subprocess.run(argv, check=True, capture_output=True, cwd="/", env=_environment(), **nobody)  # type: ignore[call-overload]
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return nobody, interpreter
+    pytest.skip("no Python interpreter that an unprivileged user may run")
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _user_namespaces_allowed() -> bool:
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    clone = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    none = not limit.exists() or limit.read_text().strip() == "0"
+    return not none and (not clone.exists() or clone.read_text().strip() == "1")
+
+
+@pytest.mark.kernel
+def test_the_lab_works_for_an_unprivileged_user() -> None:
+    if not _user_namespaces_allowed():
+        pytest.skip("no unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)")
+    options, interpreter = _unprivileged()
+    argv = command_in_user_namespace([interpreter, "-c", SCRIPT])
+    done = subprocess.run(  # type: ignore[call-overload]
+        [interpreter, *argv[1:]], capture_output=True, text=True, check=False, cwd="/", env=_environment(), **options
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("['a1', 'a2', 'abr1', 'abr2', 'b1', 'b2', 'node', 'node2', 'outside'] nsenter")
+
+
+@pytest.mark.kernel
+def test_the_lab_works_for_root_in_a_user_namespace() -> None:
+    argv = command_in_user_namespace([sys.executable, "-c", SCRIPT])
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_privilege_it_can_be_imported_and_says_what_would_help() -> None:
+    options, interpreter = _unprivileged()
+    done = subprocess.run(  # type: ignore[call-overload]
+        [interpreter, "-c", IMPORT], capture_output=True, text=True, check=False, cwd="/", env=_environment(), **options
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "False\ncannot make a network namespace: unshare: Operation not permitted."
+        " Run as root, or call enter_user_namespace() first\n"
+    )
+
+
+def test_a_process_with_threads_cannot_enter() -> None:
+    script = """
+import threading
+from kproxy_core.testing.lab import LabError, enter_user_namespace
+waiting = threading.Event()
+threading.Thread(target=waiting.wait).start()
+try:
+    enter_user_namespace()
+except LabError as error:
+    print(error)
+waiting.set()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "several threads" in done.stdout
+
+
+def test_the_command_line_explains_itself_and_its_failures() -> None:
+    module = [sys.executable, "-m", "kproxy_core.testing.lab"]
+    bare = subprocess.run(module, capture_output=True, text=True, check=False)
+    assert bare.returncode == 1
+    assert "PROGRAM" in bare.stderr
+    absent = subprocess.run([*module, "/no/such/program"], capture_output=True, text=True, check=False)
+    assert absent.returncode == 1
+    assert "/no/such/program" in absent.stderr or "No such file" in absent.stderr
