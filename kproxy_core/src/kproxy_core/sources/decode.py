@@ -1,0 +1,289 @@
+"""Decodes API objects, as JSON bytes or plain data, into model values; what is odd becomes Diagnostics, never an exception.
+
+Well-formed bytes go straight into msgspec structs and from there into the model. Where that fails, the one object concerned is
+decoded again part by part (see :mod:`~kproxy_core.sources.repair`).
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from attrs import field, frozen
+
+from kproxy_core.model.changes import WatchedObject
+from kproxy_core.model.diagnostics import Diagnostic, Severity
+from kproxy_core.model.names import ObjectName
+from kproxy_core.model.snapshot import Kind
+from kproxy_core.sources.api_types import (
+    Wire,
+    WireEndpoints,
+    WireEndpointSlice,
+    WireMeta,
+    WireNode,
+    WireObject,
+    WireService,
+    WireServiceCIDR,
+)
+from kproxy_core.sources.complaints import Complaints
+from kproxy_core.sources.decode_node import node_of, service_cidr_of
+from kproxy_core.sources.decode_service import service_of
+from kproxy_core.sources.decode_slice import slice_of, slices_of_endpoints
+from kproxy_core.sources.repair import Complaint, Repaired, convert
+
+W = TypeVar("W", bound=WireObject)
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class UnreadableError(ValueError):
+    """Bytes that are no JSON document, or no list where one was asked for: the request has failed, not the data."""
+
+
+class ObjectMeta(NamedTuple):
+    """What a watch needs to know of an object, whether or not the proxy has a use for it."""
+
+    kind: str
+    name: ObjectName
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def subject(self) -> str:
+        """How Diagnostics call it."""
+        return f"{self.kind} {self.name}"
+
+
+@frozen(kw_only=True)
+class Decoded:
+    """One decoded object.
+
+    ``objects`` is empty when the proxy has no use for it, and may hold several EndpointSlices for Endpoints. ``meta`` is None
+    when not even the name could be read.
+    """
+
+    meta: ObjectMeta | None = None
+    objects: tuple[WatchedObject, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@frozen(kw_only=True)
+class DecodedList:
+    """The items of a list body; ``continue_token`` is empty on the last page."""
+
+    objects: tuple[WatchedObject, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    resource_version: str = ""
+    continue_token: str = ""
+
+
+class _ListMeta(Wire, frozen=True):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _List(Wire, Generic[W], frozen=True):
+    items: list[W] | None
+    metadata: _ListMeta = _ListMeta()
+
+
+class _RawList(Wire, frozen=True):
+    items: list[msgspec.Raw] | None
+    metadata: _ListMeta = _ListMeta()
+
+
+class _TypeMeta(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+
+
+@frozen
+class Codec(Generic[W]):
+    """How one API kind is decoded: its wire type, and what makes model values of it."""
+
+    kind: str
+    wire_type: type[W]
+    build: Callable[[W, ObjectName, Complaints, Repaired[W] | None], tuple[WatchedObject, ...]]
+    namespaced: bool = True
+    object_decoder: msgspec.json.Decoder[W] = field(init=False)
+    list_decoder: msgspec.json.Decoder[_List[W]] = field(init=False)
+
+    @object_decoder.default
+    def _make_object_decoder(self) -> msgspec.json.Decoder[W]:
+        return msgspec.json.Decoder(self.wire_type)
+
+    @list_decoder.default
+    def _make_list_decoder(self) -> msgspec.json.Decoder[_List[W]]:
+        return msgspec.json.Decoder(_List[self.wire_type])  # type: ignore[name-defined]
+
+
+def _build_service(
+    wire: WireService, name: ObjectName, complaints: Complaints, repaired: Repaired[WireService] | None
+) -> tuple[WatchedObject, ...]:
+    ranges_lost = repaired is not None and repaired.lost("spec", "loadBalancerSourceRanges")
+    return (service_of(wire, name, complaints, ranges_lost=ranges_lost),)
+
+
+def _build_slice(
+    wire: WireEndpointSlice, name: ObjectName, complaints: Complaints, _: Repaired[WireEndpointSlice] | None
+) -> tuple[WatchedObject, ...]:
+    made = slice_of(wire, name, complaints)
+    return () if made is None else (made,)
+
+
+SERVICES: Final = Codec("Service", WireService, _build_service)
+ENDPOINT_SLICES: Final = Codec("EndpointSlice", WireEndpointSlice, _build_slice)
+ENDPOINTS: Final = Codec("Endpoints", WireEndpoints, lambda wire, name, told, _: slices_of_endpoints(wire, name, told))
+NODES: Final = Codec("Node", WireNode, lambda wire, name, told, _: (node_of(wire, name.name, told),), namespaced=False)
+SERVICE_CIDRS: Final = Codec(
+    "ServiceCIDR", WireServiceCIDR, lambda wire, name, told, _: (service_cidr_of(wire, name.name, told),), namespaced=False
+)
+
+AnyCodec = Codec[Any]
+
+CODECS: Final[Mapping[tuple[str, str], AnyCodec]] = {
+    ("v1", "Service"): SERVICES,
+    ("v1", "Endpoints"): ENDPOINTS,
+    ("v1", "Node"): NODES,
+    ("discovery.k8s.io/v1", "EndpointSlice"): ENDPOINT_SLICES,
+    ("networking.k8s.io/v1", "ServiceCIDR"): SERVICE_CIDRS,
+    ("networking.k8s.io/v1beta1", "ServiceCIDR"): SERVICE_CIDRS,
+}
+"""By apiVersion and kind."""
+
+WATCHED: Final[Mapping[Kind, AnyCodec]] = {
+    Kind.SERVICE: SERVICES,
+    Kind.ENDPOINT_SLICE: ENDPOINT_SLICES,
+    Kind.NODE: NODES,
+    Kind.SERVICE_CIDR: SERVICE_CIDRS,
+}
+"""The codec of each kind that is watched at an API server."""
+
+
+def decode_object(body: bytes, codec: AnyCodec | None = None) -> Decoded:
+    """Decode one object from JSON; ``codec`` is what a watch knows already, otherwise apiVersion and kind tell.
+
+    Raises :class:`UnreadableError` when ``body`` is not JSON at all.
+    """
+    if codec is None:
+        return decode_data(load_json(body))
+    try:
+        wire = codec.object_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_repaired(load_json(body), codec)
+    return _built(codec, wire, None)
+
+
+def decode_data(data: object) -> Decoded:
+    """Decode one object from plain data, as a YAML loader gives it."""
+    try:
+        meta = msgspec.convert(data, _TypeMeta)
+    except msgspec.ValidationError:
+        meta = _TypeMeta()
+    codec = CODECS.get((meta.api_version, meta.kind))
+    return _unknown(data, meta) if codec is None else _decode_repaired(data, codec)
+
+
+def decode_list(body: bytes, codec: AnyCodec) -> DecodedList:
+    """Decode the body of a list request.
+
+    Raises :class:`UnreadableError` when it is not a complete JSON list object: a torn body must not look like a short list.
+    """
+    told: list[Diagnostic] = []
+    objects: list[WatchedObject] = []
+    decoded: _List[Any] | _RawList
+    try:
+        decoded = codec.list_decoder.decode(body)
+        each = (_built(codec, wire, None) for wire in decoded.items or ())
+    except (msgspec.DecodeError, RecursionError):
+        decoded = _raw_list(body)
+        each = (decode_object(bytes(raw), codec) for raw in decoded.items or ())
+    for item in each:
+        objects.extend(item.objects)
+        told.extend(item.diagnostics)
+    return DecodedList(
+        objects=tuple(objects),
+        diagnostics=tuple(told),
+        resource_version=decoded.metadata.resource_version,
+        continue_token=decoded.metadata.continue_ or "",
+    )
+
+
+def _raw_list(body: bytes) -> _RawList:
+    try:
+        return msgspec.json.decode(body, type=_RawList)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UnreadableError(f"not a complete list of objects in JSON: {error}") from error
+
+
+def load_json(body: bytes) -> object:
+    """Read JSON, also where a number is beyond all bounds or a string is not quite Unicode.
+
+    Raises :class:`UnreadableError`, with line and column, when it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"not JSON: {error}") from error
+
+
+def _decode_repaired(data: object, codec: Codec[W]) -> Decoded:
+    repaired = convert(data, codec.wire_type)
+    if repaired.value is None:
+        return _beyond_repair(codec.kind, repaired.complaints)
+    return _built(codec, repaired.value, repaired)
+
+
+def _beyond_repair(kind: str, malformed: Iterable[Complaint]) -> Decoded:
+    return Decoded(diagnostics=Complaints(f"{kind} without a name", malformed).told)
+
+
+def _built(codec: Codec[W], wire: W, repaired: Repaired[W] | None) -> Decoded:
+    name = _name(wire.metadata, codec.namespaced)
+    subject = f"{codec.kind} {name}"
+    complaints = Complaints(subject, repaired.complaints if repaired else ())
+    fault = _name_fault(name, codec.namespaced)
+    if fault:
+        complaints.add(fault, "no valid name; the object is left out", "use lower-case letters, digits and dashes")
+        return Decoded(diagnostics=complaints.told)
+    objects = codec.build(wire, name, complaints, repaired)
+    meta = ObjectMeta(codec.kind, name, wire.metadata.uid, wire.metadata.resource_version)
+    return Decoded(meta=meta, objects=objects, diagnostics=complaints.told)
+
+
+def _name(meta: WireMeta, namespaced: bool) -> ObjectName:
+    """The name; the namespace is ``default`` where a namespaced object has none, as for kubectl."""
+    return ObjectName(sys.intern(meta.namespace or "default") if namespaced else "", sys.intern(meta.name))
+
+
+def _name_fault(name: ObjectName, namespaced: bool) -> str:
+    if _NAME.fullmatch(name.name) is None:
+        return "metadata.name"
+    return "metadata.namespace" if namespaced and _NAMESPACE.fullmatch(name.namespace) is None else ""
+
+
+def _unknown(data: object, meta: _TypeMeta) -> Decoded:
+    """A kind that is of no concern to a proxy; told, because it may be a slip of the pen."""
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not meta.kind:
+        note = Diagnostic(
+            severity=Severity.ERROR,
+            subject="object",
+            message="no kind; left out",
+            remedy="write a mapping with apiVersion, kind and metadata",
+        )
+    else:
+        note = Diagnostic(
+            severity=Severity.NOTE,
+            subject=f"{meta.kind} {name}",
+            message=f"objects of kind {meta.kind} in {meta.api_version or 'no apiVersion'} do not concern the proxy",
+        )
+    return Decoded(diagnostics=(note,))
