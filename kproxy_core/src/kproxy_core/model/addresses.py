@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
-_SLOPPY_IPV4 = re.compile(r"\d{1,9}(?:\.\d{1,9}){3}")
+_SLOPPY_IPV4 = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){3}")
 _MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 
 
@@ -69,11 +69,19 @@ def _parse_address(text: str) -> Address:
     stripped = text.strip()
     try:
         if ":" not in stripped:
-            return Address(socket.inet_pton(socket.AF_INET, _without_leading_zeros(stripped)))
+            return Address(_ipv4(stripped))
         packed = socket.inet_pton(socket.AF_INET6, stripped)
     except (OSError, ValueError):
         raise ValueError(f"{text!r} is not an IP address") from None
     return Address(packed[12:]) if packed.startswith(_MAPPED_PREFIX) else Address(packed)
+
+
+def _ipv4(text: str) -> bytes:
+    try:
+        return socket.inet_pton(socket.AF_INET, text)
+    except OSError:
+        # Rare: the strict parser takes no leading zeros, and trying it first is five times as fast.
+        return socket.inet_pton(socket.AF_INET, _without_leading_zeros(text))
 
 
 def _without_leading_zeros(text: str) -> str:

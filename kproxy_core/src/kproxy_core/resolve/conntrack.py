@@ -19,9 +19,9 @@ def stale_flows(
     """Yield the flows to delete, in one pass and with one hash lookup each.
 
     A flow to one of our UDP frontends is stale when its replies do not come from a valid place: an endpoint that went away, or,
-    if the flow was made before the Service was, from the address that was dialled itself. Without endpoints every flow is stale,
-    also one that is not answered at all. Flows to ``gone`` frontends, those of deleted Services, are stale if they were translated;
-    the rest of the traffic to that place is none of our business. Only flows whose address, port and protocol all match are
+    if the flow was made before the Service was, from the address that was dialled itself. Without endpoints every flow is
+    stale, also one that is not answered at all. Flows to ``gone`` frontends, those of deleted Services, are stale if they were
+    translated; the rest of the traffic to that place is none of our business. Only flows whose address, port and protocol all match are
     touched: a node address alone, or a port alone, says nothing (think of VXLAN). TCP is left to end by itself.
     """
     owners = dict(_owners(state))
@@ -64,3 +64,8 @@ def _places(keys: Iterable[FrontendKey], state: NodeState) -> Iterator[_Place]:
             yield (key.address, key.port)
         else:
             yield from ((a, key.port) for a in state.node.node_port_addresses if a.family is key.family)
+
+
+def udp_places(state: NodeState, gone: Iterable[FrontendKey]) -> frozenset[tuple[Address, int]]:
+    """Return the addresses and ports whose flows :func:`stale_flows` looks at; whoever lists flows can leave out all others."""
+    return frozenset({place for place, _ in _owners(state)} | set(_places(gone, state)))

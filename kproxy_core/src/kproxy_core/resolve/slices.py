@@ -25,8 +25,8 @@ def join_slices(
 
     Slices may overlap and repeat endpoints: the better of two entries for one address and port is kept, whatever their order.
     While a pod's address is used again, the old pod's entry, terminating, and the new one's can be there together, and kube-proxy
-    since 1.35 prefers the one that does not terminate. Endpoints at special addresses are left out and told to ``diagnostics``. An
-    endpoint is local when its node's name is this node's.
+    since 1.35 prefers the one that does not terminate. Endpoints at special addresses are left out and told to ``diagnostics``.
+    An endpoint is local when its node's name is this node's.
     """
     wanted = {(port.name, port.protocol) for port in service.ports}
     merged: dict[PortId, _Merged] = {}
