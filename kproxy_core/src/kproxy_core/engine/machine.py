@@ -142,6 +142,12 @@ class Engine:
         return self._last_report
 
     @property
+    def is_busy(self) -> bool:
+        """Whether anything is wanted, or may be, that the kernel does not have yet; refused Service ports count."""
+        idle = self._is_known and self._drift is None and math.isinf(self._commit_at()) and math.isinf(self._cleaning.due_at)
+        return not (idle and isinstance(self._phase, Idle | Stopped))
+
+    @property
     def deadline(self) -> float:
         """When to step the engine with ``TimePassed`` at the latest; infinite if only another event can bring something to do."""
         if isinstance(self._phase, Stopped):

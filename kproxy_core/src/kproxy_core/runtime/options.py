@@ -1,0 +1,31 @@
+"""What the daemon is started with."""
+
+import pluggy
+from attrs import field, frozen
+
+from kproxy_core.config.settings import Settings
+from kproxy_core.kernel.writer_lock import NAME
+from kproxy_core.model.addresses import Address
+from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, Kind
+from kproxy_core.plugin.backend import AnyBackend
+from kproxy_core.plugin.registry import new_plugin_manager
+from kproxy_core.runtime.sources import Source
+
+
+@frozen(kw_only=True)
+class DaemonOptions:
+    """Everything :func:`~kproxy_core.runtime.daemon.run_daemon` needs; the daemon closes the sources when it ends.
+
+    ``wait_for`` are the kinds that must have been listed before anything is written: name those that the sources deliver.
+    ``plugins`` are the observers. ``addresses`` stand in for those of the node's interfaces, which are watched if it is None.
+    ``lock_name`` is the name of the writer lock in the network namespace; None goes without, which is for tests.
+    """
+
+    settings: Settings
+    backend: AnyBackend
+    sources: tuple[Source, ...]
+    wait_for: frozenset[Kind] = NEEDED_BEFORE_FIRST_SYNC
+    plugins: pluggy.PluginManager = field(factory=new_plugin_manager)
+    addresses: tuple[Address, ...] | None = None
+    lock_name: str | None = NAME
+    clean_conntrack: bool = True

@@ -1,0 +1,150 @@
+"""Playbook: drives an engine and the dataplane of any mode under a fake clock, and keeps a readable transcript.
+
+``play >> event << ("read", "apply 7", "sync 7")`` tells the engine an event, performs what it asks for, and compares what was done.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from kproxy_core.config.settings import Settings
+from kproxy_core.engine import events as e
+from kproxy_core.engine.changes import ChangeTracker
+from kproxy_core.engine.machine import Engine
+from kproxy_core.model.addresses import parse_address
+from kproxy_core.model.changes import Deleted, Replaced, Upserted
+from kproxy_core.plugin.backend import AnyBackend, SyncReport
+from kproxy_core.plugin.errors import ApplyError
+from kproxy_core.testing.sketch import NODE
+
+Told = e.Event | Sequence[Replaced | Upserted | Deleted]
+SETTINGS = Settings(node_name=NODE)
+
+
+class Playbook:
+    """One daemon's life, minus the daemon: an engine, a dataplane, and a clock that moves when told to.
+
+    Each line of the transcript is an effect: ``read``, ``apply N`` (a plan of N operations), ``sync N`` (a good sync, N operations
+    done), ``sync failed: why``, ``refused NAME``, ``accepted NAME``, ``clean`` (conntrack), ``exit``. While ``held`` what the
+    engine asks of the kernel is only noted; ``release`` performs it.
+    """
+
+    def __init__(self, backend: AnyBackend, settings: Settings = SETTINGS, addresses: Iterable[str] = ("192.0.2.1",)) -> None:
+        self.backend = backend
+        self.now = 1000.0
+        self.dataplane = backend.open()
+        self.tracker = ChangeTracker(settings, backend.node_ports_everywhere)
+        self.engine = Engine(backend, self.tracker, settings)
+        self.transcript: list[str] = []
+        self.times: list[float] = []
+        self.reports: list[SyncReport] = []
+        self.cleanings: list[e.CleanConntrack] = []
+        self.conntrack_error = ""
+        self.held = False
+        self._waiting: list[e.Effect] = []
+        self._step(e.AddressesSeen(tuple(map(parse_address, addresses))))
+
+    def __rshift__(self, told: Told) -> Self:
+        """Tell the engine an event, or changes, now."""
+        self._step(told if isinstance(told, e.Event) else e.ChangesArrived(tuple(told)))
+        return self
+
+    def __lshift__(self, expected: Sequence[str]) -> Self:
+        """Compare what was done since the last comparison."""
+        done, self.transcript = tuple(self.transcript), []
+        assert done == tuple(expected), f"expected {tuple(expected)}, but this was done: {done}"
+        return self
+
+    def advance(self, seconds: float) -> Self:
+        """Let time pass; the engine is woken at each of its deadlines."""
+        end = self.now + seconds
+        while (deadline := self.engine.deadline) <= end:
+            self.now = max(self.now, deadline)
+            self._step(e.TimePassed())
+        self.now = end
+        return self
+
+    def settle(self, most: float = math.inf) -> Self:
+        """Let time pass until nothing but the next check is due, or ``most`` seconds have passed."""
+        end = self.now + most
+        while (deadline := self.engine.deadline) <= end and self.engine.is_busy:
+            self.now = max(self.now, deadline)
+            self._step(e.TimePassed())
+        return self
+
+    def hold(self) -> Self:
+        """Perform no more effects: the kernel is slow."""
+        self.held = True
+        return self
+
+    def release(self) -> Self:
+        """Perform what has been held back."""
+        self.held = False
+        waiting, self._waiting = self._waiting, []
+        for effect in waiting:
+            self._perform(effect)
+        return self
+
+    def close(self) -> None:
+        """Close the dataplane, as the end of a process does."""
+        self.dataplane.close()
+
+    def _step(self, event: e.Event) -> None:
+        for effect in self.engine.step(event, self.now):
+            self._note(effect)
+            if self.held and isinstance(effect, e.ReadKernel | e.ApplyPlan):
+                self._waiting.append(effect)
+            else:
+                self._perform(effect)
+
+    def _note(self, effect: e.Effect) -> None:
+        line = _line(effect)
+        if line:
+            self.transcript.append(line)
+            self.times.append(self.now)
+
+    def _perform(self, effect: e.Effect) -> None:
+        match effect:
+            case e.ReadKernel():
+                try:
+                    self._step(e.KernelRead(self.dataplane.read()))
+                except ApplyError as error:
+                    self._step(e.KernelUnreadable(str(error)))
+            case e.ApplyPlan(plan):
+                self._step(e.PlanApplied(self.dataplane.apply(plan)))
+            case e.CleanConntrack():
+                self.cleanings.append(effect)
+                self._step(e.ConntrackCleaned(self.conntrack_error))
+            case e.AnnounceSync(report):
+                self.reports.append(report)
+            case e.AnnounceState() | e.ReportRefused() | e.ReportAccepted() | e.Exit():
+                pass
+
+    def drift(self) -> Self:
+        """Ask the dataplane whether somebody else has changed something, as the daemon does each second."""
+        drift = self.dataplane.drift()
+        if drift is not None:
+            self._step(e.DriftNoticed(drift))
+        return self
+
+
+def _line(effect: e.Effect) -> str:
+    line = ""
+    match effect:
+        case e.ReadKernel():
+            line = "read"
+        case e.ApplyPlan(plan):
+            line = f"apply {len(plan)}"
+        case e.CleanConntrack():
+            line = "clean"
+        case e.AnnounceSync(report):
+            line = f"sync failed: {report.error}" if report.error else f"sync {report.operations}"
+        case e.ReportRefused(port=port):
+            line = f"refused {port}"
+        case e.ReportAccepted(port=port):
+            line = f"accepted {port}"
+        case e.Exit():
+            line = "exit"
+        case e.AnnounceState():
+            pass
+    return line
