@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from kproxy_core.model.names import Protocol
 from kproxy_core.testing.lab.outcomes import Outcome
-from kproxy_core.testing.lab.questions import Attempt, HowToAsk, Question, attempt
+from kproxy_core.testing.lab.questions import Attempt, HowToAsk, HowToAskMany, Question, attempt
 
 if TYPE_CHECKING:
     from kproxy_core.testing.lab.host import Host
@@ -129,9 +129,7 @@ def ask(host: "Host", address: object, port: int, protocol: Protocol = Protocol.
     return ask_all([Question(host=host, address=address, port=port, protocol=protocol, **how)])[0]
 
 
-def ask_many(
-    host: "Host", address: object, port: int, count: int, protocol: Protocol = Protocol.TCP, **how: Unpack[HowToAsk]
-) -> tuple[Outcome, ...]:
+def ask_many(host: "Host", address: object, port: int, count: int, **how: Unpack[HowToAskMany]) -> tuple[Outcome, ...]:
     """Ask ``count`` times at once, each time from a new socket. :func:`tally` counts who answered."""
-    question = Question(host=host, address=address, port=port, protocol=protocol, **how)
+    question = Question(host=host, address=address, port=port, **how)
     return ask_all([question] * count)

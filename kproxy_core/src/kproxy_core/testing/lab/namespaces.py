@@ -3,11 +3,11 @@
 Python has ``os.setns`` and ``os.unshare`` from 3.12 on only; the C library is called for them.
 """
 
+import contextlib
 import ctypes
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kproxy_core.testing.lab.faults import LabError
@@ -107,7 +107,7 @@ class Namespace:
         """The name under /run/netns, empty without one."""
         return self._name.name if self._name else ""
 
-    @contextmanager
+    @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
         """Have the calling thread, and only it, live in the namespace: sockets made and programs started meanwhile belong there.
 
@@ -138,7 +138,8 @@ class Namespace:
     def close(self) -> None:
         """Let go of it, and of its name. May be called again."""
         if self._name:
-            unmount(str(self._name))
+            with contextlib.suppress(OSError):  # somebody may have done it already, by ``ip netns del`` for example
+                unmount(str(self._name))
             self._name.unlink(missing_ok=True)
             self._name = None
         if self._descriptor >= 0:

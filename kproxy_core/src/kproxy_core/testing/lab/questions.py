@@ -37,6 +37,12 @@ class HowToAsk(TypedDict):
     connected: NotRequired[bool]
 
 
+class HowToAskMany(HowToAsk):
+    """Options of :func:`ask_many`: those of :func:`ask`, and the protocol."""
+
+    protocol: NotRequired[Protocol]
+
+
 def _canonical(address: object) -> str:
     return str(ip_address(str(address)))
 

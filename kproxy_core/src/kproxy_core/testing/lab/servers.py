@@ -18,7 +18,7 @@ from kproxy_core.testing.lab.faults import LabError
 from kproxy_core.testing.lab.host import Host
 from kproxy_core.testing.lab.responder.sctp import IPPROTO_SCTP
 
-_START = "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('responder', run_name='__main__')"
+_START = "import sys, runpy; sys.path.append(sys.argv.pop(1)); runpy.run_module('responder', run_name='__main__')"
 _BACKLOG = 4096
 _DESCRIPTORS = 200
 _MESSAGE = 1 << 20
