@@ -9,7 +9,7 @@ from kproxy_core.testing.lab import Lab, can_build
 
 def _lab() -> Iterator[Lab]:
     if not can_build():
-        pytest.skip("no privilege to make network namespaces (run as root or in a user namespace)")
+        pytest.skip("no privilege to make network namespaces (run as root, or: python -m kproxy_core.testing.lab pytest)")
     with Lab() as built:
         yield built
 

@@ -58,7 +58,7 @@ class Probe:
 @pytest.fixture
 def probe() -> Iterator[Probe]:
     if not can_build():
-        pytest.skip("no privilege to make network namespaces (run as root or in a user namespace)")
+        pytest.skip("no privilege to make network namespaces (run as root, or: python -m kproxy_core.testing.lab pytest)")
     namespace = Namespace.create()
     from kproxy_core.testing.lab import AddressPair
 

@@ -1,6 +1,7 @@
 """The lab without root: in an unprivileged user namespace, and what is said where that does not go."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,54 @@ def test_the_lab_works_for_an_unprivileged_user() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("['a1', 'a2', 'abr1', 'abr2', 'b1', 'b2', 'node', 'node2', 'outside'] nsenter")
+
+
+READ_ONLY = """
+from kproxy_core.testing.lab import Answer, Dropped, Lab, ask, enter_user_namespace
+from kproxy_core.testing.lab import namespaces
+enter_user_namespace()
+namespaces.mount("/proc/sys", "/proc/sys", "none", namespaces.MS_BIND)
+namespaces.mount("none", "/proc/sys", "none", namespaces.MS_BIND | namespaces.MS_REMOUNT | namespaces.MS_RDONLY)
+with Lab() as lab:
+    lab.serve(lab.pods["a1"], 80)
+    assert isinstance(ask(lab.node, lab.pods["a1"].ipv4, 80, timeout=10), Answer)
+    assert ask(lab.outside, lab.pods["a1"].ipv4, 80, timeout=0.2) == Dropped(), "nobody forwards"
+    for missing in lab.missing:
+        print(missing.capability.name, missing.reason, missing.remedy, sep="; ")
+"""
+
+
+@pytest.mark.kernel
+def test_read_only_kernel_parameters_are_reported() -> None:
+    """As in a container that is not privileged."""
+    done = subprocess.run([sys.executable, "-c", READ_ONLY], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SYSCTLS; net.ipv" in done.stdout
+    assert done.stdout.count("Read-only file system; mount /proc/sys writable") == len(done.stdout.splitlines())
+
+
+ENTERED = """
+from kproxy_core.testing.lab import Lab, enter_user_namespace
+enter_user_namespace()
+with Lab() as lab:
+    print(lab.enter_command(lab.pods["a1"]), flush=True)
+    input()
+"""
+
+
+@pytest.mark.kernel
+def test_a_person_can_enter_a_host_from_another_terminal() -> None:
+    if shutil.which("nsenter") is None:
+        pytest.skip("nsenter is not installed")
+    argv = [sys.executable, "-c", ENTERED]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        *command, shell = started.stdout.readline().split()
+        assert shell == "bash"
+        seen = subprocess.run([*command, "cat", "/proc/net/fib_trie"], capture_output=True, text=True, check=True)
+        assert "10.244.1.10" in seen.stdout
+        started.communicate("\n")
+    assert started.returncode == 0
 
 
 @pytest.mark.kernel

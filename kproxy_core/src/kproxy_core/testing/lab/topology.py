@@ -116,7 +116,7 @@ class Topology:
             host.sysctl(parameter, value)
         except OSError as error:
             missing = kernel_parameters.unset(parameter, error)
-            if missing is not None:
+            if missing is not None and not _has(host, parameter, value):
                 self.missing.setdefault(missing.capability, missing)
 
     def _publish(self, host: Host) -> None:
@@ -252,6 +252,13 @@ class Topology:
         inside.link("set", index=uplink, state="up")
         self._give(inside, uplink, AddressPair(ipv4=host.ipv4, ipv6=host.ipv6), lengths)
         return uplink
+
+
+def _has(host: Host, parameter: str, value: str) -> bool:
+    try:
+        return host.sysctl(parameter) == value
+    except OSError:
+        return False
 
 
 def host_interface(pod: PodPlan) -> str:
