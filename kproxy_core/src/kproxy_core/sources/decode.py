@@ -85,14 +85,12 @@ class _ListMeta(Wire, frozen=True):
     continue_: str | None = msgspec.field(name="continue", default=None)
 
 
-class _List(Wire, Generic[W], frozen=True):
-    items: list[W] | None
-    metadata: _ListMeta = _ListMeta()
-
-
-class _RawList(Wire, frozen=True):
+class _List(Wire, frozen=True):
     items: list[msgspec.Raw] | None
     metadata: _ListMeta = _ListMeta()
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
 
 
 class _TypeMeta(Wire, frozen=True):
@@ -108,16 +106,11 @@ class Codec(Generic[W]):
     wire_type: type[W]
     build: Callable[[W, ObjectName, Complaints, Repaired[W] | None], tuple[WatchedObject, ...]]
     namespaced: bool = True
-    object_decoder: msgspec.json.Decoder[W] = field(init=False)
-    list_decoder: msgspec.json.Decoder[_List[W]] = field(init=False)
+    decoder: msgspec.json.Decoder[W] = field(init=False)
 
-    @object_decoder.default
-    def _make_object_decoder(self) -> msgspec.json.Decoder[W]:
+    @decoder.default
+    def _make_decoder(self) -> msgspec.json.Decoder[W]:
         return msgspec.json.Decoder(self.wire_type)
-
-    @list_decoder.default
-    def _make_list_decoder(self) -> msgspec.json.Decoder[_List[W]]:
-        return msgspec.json.Decoder(_List[self.wire_type])  # type: ignore[name-defined]
 
 
 def _build_service(
@@ -163,17 +156,17 @@ WATCHED: Final[Mapping[Kind, AnyCodec]] = {
 """The codec of each kind that is watched at an API server."""
 
 
-def decode_object(body: bytes, codec: AnyCodec | None = None) -> Decoded:
+def decode_object(body: bytes | msgspec.Raw, codec: AnyCodec | None = None) -> Decoded:
     """Decode one object from JSON; ``codec`` is what a watch knows already, otherwise apiVersion and kind tell.
 
     Raises :class:`UnreadableError` when ``body`` is not JSON at all.
     """
     if codec is None:
-        return decode_data(load_json(body))
+        return decode_data(load_json(bytes(body)))
     try:
-        wire = codec.object_decoder.decode(body)
+        wire = codec.decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return _decode_repaired(load_json(body), codec)
+        return _decode_repaired(load_json(bytes(body)), codec)
     return _built(codec, wire, None)
 
 
@@ -188,20 +181,18 @@ def decode_data(data: object) -> Decoded:
 
 
 def decode_list(body: bytes, codec: AnyCodec) -> DecodedList:
-    """Decode the body of a list request.
+    """Decode the body of a list request, item by item, so that only one item at a time is there in two forms.
 
     Raises :class:`UnreadableError` when it is not a complete JSON list object: a torn body must not look like a short list.
     """
     told: list[Diagnostic] = []
     objects: list[WatchedObject] = []
-    decoded: _List[Any] | _RawList
     try:
-        decoded = codec.list_decoder.decode(body)
-        each = (_built(codec, wire, None) for wire in decoded.items or ())
-    except (msgspec.DecodeError, RecursionError):
-        decoded = _raw_list(body)
-        each = (decode_object(bytes(raw), codec) for raw in decoded.items or ())
-    for item in each:
+        decoded = _LIST.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UnreadableError(f"not a complete list of objects in JSON: {error}") from error
+    for raw in decoded.items or ():
+        item = decode_object(raw, codec)
         objects.extend(item.objects)
         told.extend(item.diagnostics)
     return DecodedList(
@@ -210,13 +201,6 @@ def decode_list(body: bytes, codec: AnyCodec) -> DecodedList:
         resource_version=decoded.metadata.resource_version,
         continue_token=decoded.metadata.continue_ or "",
     )
-
-
-def _raw_list(body: bytes) -> _RawList:
-    try:
-        return msgspec.json.decode(body, type=_RawList)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableError(f"not a complete list of objects in JSON: {error}") from error
 
 
 def load_json(body: bytes) -> object:

@@ -97,7 +97,7 @@ def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints:
 
 
 def _hints(wires: Iterable[WireHint | None] | None) -> frozenset[str]:
-    return _names(tuple(wire.name for wire in wires if wire and wire.name)) if wires else _NO_HINTS
+    return _names(tuple([wire.name for wire in wires if wire and wire.name])) if wires else _NO_HINTS
 
 
 @lru_cache(maxsize=1024)
