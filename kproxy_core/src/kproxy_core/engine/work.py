@@ -101,7 +101,8 @@ class Work:
         if not parts:
             culprits = dict.fromkeys(batch, "; ".join(sorted({failure.message for failure in failures})))
         held = self.held | culprits.keys()
-        scaffold = ((),) if self.scaffold_pending else ()
+        # Alone, to see whether it is what is refused; with a named culprit it can go along with the others.
+        scaffold = ((),) if self.scaffold_pending and not (culprits and any((*rest, *parts))) else ()
         # Breadth first: large parts without a culprit get into the kernel before the search for it goes into detail.
         batches = (*scaffold, *rest, *(part for part in parts if part))
         return evolve(self, batches=self._worthwhile(batches, held), held=held, refusals=self.refusals + 1), culprits
@@ -109,15 +110,12 @@ class Work:
     def _parts(self, batch: Batch) -> tuple[Batch, ...]:
         if self.scaffold_pending and len(batch) == 1:
             return (batch,)
-        if UNATTRIBUTED in batch and len(batch) > 1:
-            # Old rules that stay in force may need these objects, so they go last.
-            others = tuple(port for port in batch if port != UNATTRIBUTED)
-            return (*(divide(others, self.base.fragments, self.updates) or (others,)), (UNATTRIBUTED,))
         return divide(batch, self.base.fragments, self.updates)
 
     def _worthwhile(self, batches: tuple[Batch, ...], held: frozenset[ServicePortKey]) -> tuple[Batch, ...]:
-        """Leave out the removal of unattributed objects while somebody's old rules stay, which may need them."""
-        return tuple(batch for batch in batches if batch != (UNATTRIBUTED,) or held <= {UNATTRIBUTED})
+        """Put the removal of unattributed objects last, and leave it out when somebody's old rules stay, which may need them."""
+        others = tuple(batch for batch in batches if batch != (UNATTRIBUTED,))
+        return (*others, (UNATTRIBUTED,)) if len(others) < len(batches) and held <= {UNATTRIBUTED} else others
 
     def reread(self, observed: AnyProgram) -> "Work":
         """Go on from what a read found after a failure that left the kernel in an unknown state."""
@@ -125,7 +123,7 @@ class Work:
         made = _made(self.base, self.held)
         base = adopt(observed, made, self.scaffold)
         settled = {port: fragment for port, fragment in made.items() if port not in left}
-        damaged = _differing(base, settled, left | _untouchable(self.held))
+        damaged = _differing(base, settled, left | self.held | {UNATTRIBUTED})
         batches = (tuple(damaged), *self.batches) if damaged else self.batches
         pending = _is_pending(base, self.scaffold)
         return evolve(self, base=base, updates={**self.updates, **damaged}, batches=batches, scaffold_pending=pending)
@@ -163,9 +161,11 @@ def work_after_read(observed: AnyProgram, made: AnyProgram, wanted: Wanted) -> W
 
 
 def _work(base: AnyProgram, updates: Updates, wanted: Wanted, pending: bool) -> Work:
-    healthy = tuple(port for port in updates if port not in wanted.suspects)
-    suspects = tuple(port for port in updates if port in wanted.suspects)
-    batches = tuple(batch for batch in (healthy, suspects) if batch)
+    healthy = tuple(port for port in updates if port not in wanted.suspects and port != UNATTRIBUTED)
+    suspects = tuple(port for port in updates if port in wanted.suspects and port != UNATTRIBUTED)
+    # Old rules that stay in force may need the unattributed objects, so these go last, and only if everything else has gone well.
+    rubbish = (UNATTRIBUTED,) if UNATTRIBUTED in updates else ()
+    batches = tuple(batch for batch in (healthy, suspects, rubbish) if batch)
     return Work(
         base=base,
         updates=updates,

@@ -1,11 +1,11 @@
 """Playbook: drives an engine and the dataplane of any mode under a fake clock, and keeps a readable transcript.
 
-``play >> event << ("read", "apply 7", "sync 7")`` tells the engine an event, performs what it asks for, and compares what was done.
+``play >> event << ("read", "apply 7", "sync 7")`` tells an event, performs what the engine asks for, and compares what was done.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.engine import events as e
@@ -21,28 +21,31 @@ Told = e.Event | Sequence[Replaced | Upserted | Deleted]
 SETTINGS = Settings(node_name=NODE)
 
 
-class Playbook:
+B = TypeVar("B", bound=AnyBackend)
+
+
+class Playbook(Generic[B]):
     """One daemon's life, minus the daemon: an engine, a dataplane, and a clock that moves when told to.
 
-    Each line of the transcript is an effect: ``read``, ``apply N`` (a plan of N operations), ``sync N`` (a good sync, N operations
+    Each line of the transcript is an effect: ``read``, ``apply N`` (a plan of N operations), ``sync N`` (a good sync, N things
     done), ``sync failed: why``, ``refused NAME``, ``accepted NAME``, ``clean`` (conntrack), ``exit``. While ``held`` what the
     engine asks of the kernel is only noted; ``release`` performs it.
     """
 
-    def __init__(self, backend: AnyBackend, settings: Settings = SETTINGS, addresses: Iterable[str] = ("192.0.2.1",)) -> None:
+    def __init__(self, backend: B, settings: Settings = SETTINGS, addresses: Iterable[str] | None = ("192.0.2.1",)) -> None:
         self.backend = backend
         self.now = 1000.0
         self.dataplane = backend.open()
         self.tracker = ChangeTracker(settings, backend.node_ports_everywhere)
         self.engine = Engine(backend, self.tracker, settings)
         self.transcript: list[str] = []
-        self.times: list[float] = []
         self.reports: list[SyncReport] = []
         self.cleanings: list[e.CleanConntrack] = []
         self.conntrack_error = ""
         self.held = False
         self._waiting: list[e.Effect] = []
-        self._step(e.AddressesSeen(tuple(map(parse_address, addresses))))
+        if addresses is not None:
+            self._step(e.AddressesSeen(tuple(map(parse_address, addresses))))
 
     def __rshift__(self, told: Told) -> Self:
         """Tell the engine an event, or changes, now."""
@@ -101,7 +104,6 @@ class Playbook:
         line = _line(effect)
         if line:
             self.transcript.append(line)
-            self.times.append(self.now)
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
