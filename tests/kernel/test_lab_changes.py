@@ -12,7 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from kproxy_core.testing.lab import Answer, Dropped, Host, Lab, LabError, LabPlan, Namespace, Refused, ask, can_build, hold, links
+from kproxy_core.testing.lab import (
+    Answer,
+    Dropped,
+    Host,
+    Lab,
+    LabError,
+    LabPlan,
+    Namespace,
+    Refused,
+    ask,
+    can_build,
+    hold,
+    in_user_namespace,
+    links,
+)
 from kproxy_core.testing.lab.plan import NODE2
 
 pytestmark = pytest.mark.kernel
@@ -161,7 +175,8 @@ def test_names_are_there_and_gone(prefix: str) -> None:
     with Lab(SMALL, names=prefix) as lab:
         assert _names(prefix) == sorted(f"{prefix}-{name}" for name in lab.hosts)
         assert lab.node.namespace.path == f"/run/netns/{prefix}-node"
-        assert lab.node.namespace.name in lab.enter_command(lab.node)
+        way = lab.node.namespace.descriptor_path if in_user_namespace() else lab.node.namespace.name
+        assert way in lab.enter_command(lab.node)
         assert os.stat(lab.node.namespace.path).st_ino == os.stat(lab.node.namespace.descriptor_path).st_ino  # noqa: PTH116
         lab.remove_pod("a1")
         assert f"{prefix}-a1" not in _names(prefix)

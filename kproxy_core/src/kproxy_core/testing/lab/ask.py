@@ -3,7 +3,7 @@
 import heapq
 import selectors
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from kproxy_core.model.names import Protocol
@@ -49,12 +49,12 @@ class Volley:
         self.pending += 1
         return identity
 
-    def poll(self, patience: float) -> Iterator[tuple[int, Outcome]]:
+    def poll(self, patience: float) -> Sequence[tuple[int, Outcome]]:
         """The outcomes known within ``patience`` seconds: returns as soon as there is one, or the time is over."""
         if not self._done:
             self._wait(patience)
         done, self._done = self._done, []
-        yield from done
+        return done
 
     def _wait(self, patience: float) -> None:
         until = time.monotonic() + patience
@@ -100,7 +100,7 @@ class Volley:
         self._selector.close()
 
 
-def ask_all(questions: Sequence[Question] | Iterable[Question]) -> tuple[Outcome, ...]:
+def ask_all(questions: Iterable[Question]) -> tuple[Outcome, ...]:
     """Put all the questions at once, at most :data:`AT_ONCE` of them at a time. Outcomes are in the order of the questions."""
     outcomes: dict[int, Outcome] = {}
     volley = Volley()
