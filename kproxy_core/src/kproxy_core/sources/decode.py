@@ -62,12 +62,14 @@ class Decoded:
     """One decoded object.
 
     ``objects`` is empty when the proxy has no use for it, and may hold several EndpointSlices for Endpoints. ``meta`` is None
-    when not even the name could be read.
+    when not even the name could be read. ``repaired`` tells that parts were malformed and left out, so that an earlier value may
+    be the better one.
     """
 
     meta: ObjectMeta | None = None
     objects: tuple[WatchedObject, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    repaired: bool = False
 
 
 @frozen(kw_only=True)
@@ -239,7 +241,7 @@ def _built(codec: Codec[W], wire: W, repaired: Repaired[W] | None) -> Decoded:
         return Decoded(diagnostics=complaints.told)
     objects = codec.build(wire, name, complaints, repaired)
     meta = ObjectMeta(codec.kind, name, wire.metadata.uid, wire.metadata.resource_version)
-    return Decoded(meta=meta, objects=objects, diagnostics=complaints.told)
+    return Decoded(meta=meta, objects=objects, diagnostics=complaints.told, repaired=repaired is not None)
 
 
 def _name(meta: WireMeta, namespaced: bool) -> ObjectName:
