@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import select
 import socket
 import struct
 from typing import Final
@@ -45,7 +46,7 @@ class NetlinkSocket(Closing):
             except OSError as error:
                 raise netlink_error(f"open a netlink socket ({protocol.name})", error.errno or 0) from error
         self._socket.bind((0, 0))
-        self._socket.settimeout(_ANSWER_TIMEOUT)
+        self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[0]
         """The port id that the kernel gave: it tells this socket's commits from others'."""
         self._sequence = 1
@@ -131,15 +132,15 @@ class NetlinkSocket(Closing):
         Raises OverrunError when something was lost, and MalformedMessageError.
         """
         messages: list[Message] = []
-        while (buffer := self._receive(socket.MSG_DONTWAIT)) is not None:
+        while (buffer := self._receive()) is not None:
             messages += netlink.iter_messages(buffer)
         return messages
 
-    def _receive(self, flags: int = 0) -> bytes | None:
-        """One buffer of messages; None when there is none (with MSG_DONTWAIT) or none comes in time."""
+    def _receive(self) -> bytes | None:
+        """One buffer of messages, None when there is none at present."""
         try:
-            buffer, _, status, _ = self._socket.recvmsg(_ANSWER_SIZE, 0, flags)
-        except (BlockingIOError, TimeoutError):
+            buffer, _, status, _ = self._socket.recvmsg(_ANSWER_SIZE)
+        except BlockingIOError:
             return None
         except OSError as error:
             if error.errno == errno.ENOBUFS:
@@ -201,6 +202,11 @@ class NetlinkSocket(Closing):
 
     def _awaited(self, what: str) -> bytes:
         buffer = self._receive()
+        if buffer is None:
+            poll = select.poll()
+            poll.register(self, select.POLLIN)
+            poll.poll(_ANSWER_TIMEOUT * 1000)
+            buffer = self._receive()
         if buffer is None:
             raise netlink_error(what, errno.ETIMEDOUT)
         return buffer

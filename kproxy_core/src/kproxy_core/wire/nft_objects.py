@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Self
 
 from attrs import field, frozen
@@ -15,7 +17,7 @@ from kproxy_core.wire import netlink, nfnetlink
 from kproxy_core.wire.errors import MalformedMessageError
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_compare import same_expressions
-from kproxy_core.wire.nft_constants import SetFlag, TableFlag, VerdictCode
+from kproxy_core.wire.nft_constants import DataType, SetFlag, TableFlag, VerdictCode
 from kproxy_core.wire.nft_data import decode_comment, encode_comment, encode_userdata
 from kproxy_core.wire.nft_expressions import (
     AnyExpression,
@@ -29,6 +31,10 @@ _LIST_ELEMENT: Final = 1
 _SET_KEY_BYTE_ORDER: Final = 0
 _SET_DATA_BYTE_ORDER: Final = 1
 _SET_COMMENT: Final = 7
+_HOST_ORDER: Final = 1
+_HOST_ORDER_TYPES: Final = frozenset(
+    {DataType.STRING, DataType.MARK, DataType.IFACE_INDEX, DataType.FIB_ADDRTYPE, DataType.IFNAME}
+)
 
 
 @frozen(kw_only=True)
@@ -135,11 +141,11 @@ def _decode_base(found: dict[int, bytes]) -> BaseChain:
 class Set:
     """A set or, with `data_length`, a map.
 
-    key_type, data_type: nft's data types (DataType, concatenated()), for nft's listing only; DataType.VERDICT makes a map of
-    verdicts. key_length, data_length: bytes, every field of a concatenation rounded up to 4. size: the most elements it
+    key_type, data_type: nft's data types (DataType, concatenated()), for nft's listing only; DataType.VERDICT makes a map
+    of verdicts. key_length, data_length: bytes, every field of a concatenation rounded up to 4. size: the most elements it
     may hold (0: no limit; a set that packets add to should have one). timeout, gc_interval: milliseconds, 0 for none.
-    field_lengths: bytes of each field of a concatenation, only for sets with SetFlag.INTERVAL | CONCAT. counter: every
-    element counts packets and bytes (kernel 5.7 and later). userdata: see set_userdata().
+    field_lengths: bytes of each field of a concatenation, only with SetFlag.CONCAT, which only intervals of concatenations
+    need. counter: every element counts packets and bytes (kernel 5.7 and later). userdata: see set_userdata().
     """
 
     family: Family
@@ -177,7 +183,8 @@ class Set:
         parts.append(netlink.u32be(10, zlib.crc32(self.name.encode())))
         parts += [netlink.u64be(11, self.timeout)] if self.timeout else []
         parts += [netlink.u32be(12, self.gc_interval)] if self.gc_interval else []
-        parts += [netlink.attribute(13, self.userdata)] if self.userdata else []
+        userdata = _byte_orders(self.key_type, self.data_type) + self.userdata
+        parts += [netlink.attribute(13, userdata)] if userdata else []
         parts += [netlink.nested(17, encode_expression(Counter()))] if self.counter else []
         return b"".join(parts)
 
@@ -197,21 +204,22 @@ class Set:
         """Read the payload of a NEWSET message."""
         family, found = _read(payload)
         description = netlink.attributes(found.get(9, b""))
+        key_type, data_type = _optional(found, 4, 4) or 0, _optional(found, 6, 4)
         return cls(
             family=family,
             table=_text(found, 1),
             name=_text(found, 2),
             flags=SetFlag(_optional(found, 3, 4) or 0),
-            key_type=_optional(found, 4, 4) or 0,
+            key_type=key_type,
             key_length=_number(found, 5, 4),
-            data_type=_optional(found, 6, 4),
+            data_type=data_type,
             data_length=_optional(found, 7, 4),
             policy=_optional(found, 8, 4) or 0,
             size=_optional(description, 1, 4) or 0,
             field_lengths=_decode_field_lengths(description.get(2, b"")),
             timeout=_optional(found, 11, 8) or 0,
             gc_interval=_optional(found, 12, 4) or 0,
-            userdata=found.get(13, b""),
+            userdata=found.get(13, b"").removeprefix(_byte_orders(key_type, data_type)),
             counter=17 in found,
             handle=_optional(found, 16, 8),
         )
@@ -222,11 +230,19 @@ def _decode_field_lengths(value: bytes) -> tuple[int, ...]:
     return tuple(_number(found, 1, 4) for found in fields)
 
 
-def set_userdata(*, comment: str | None = None, key_byte_order: int | None = None, data_byte_order: int | None = None) -> bytes:
-    """Userdata of a set: nft shows the comment, and prints plain numbers in the byte order told (1: host, 2: network)."""
-    orders = {_SET_KEY_BYTE_ORDER: key_byte_order, _SET_DATA_BYTE_ORDER: data_byte_order}
-    numbers = {kind: order.to_bytes(4, sys.byteorder) for kind, order in orders.items() if order is not None}
-    return encode_userdata(numbers) + (b"" if comment is None else encode_comment(comment, _SET_COMMENT))
+def _byte_orders(key_type: int, data_type: int | None) -> bytes:
+    """The userdata without which nft prints numbers of these types with their bytes swapped.
+
+    Only for types in host order: nft 1.0.6 aborts when a map of verdicts has a byte order.
+    """
+    types = {_SET_KEY_BYTE_ORDER: key_type, _SET_DATA_BYTE_ORDER: data_type}
+    host = _HOST_ORDER.to_bytes(4, sys.byteorder)
+    return encode_userdata({kind: host for kind, data_type in types.items() if data_type in _HOST_ORDER_TYPES})
+
+
+def set_userdata(*, comment: str | None = None, others: Mapping[int, bytes] = MappingProxyType({})) -> bytes:
+    """Userdata of a set: a comment that nft shows, and other fields of nft's by number."""
+    return encode_userdata(others) + (b"" if comment is None else encode_comment(comment, _SET_COMMENT))
 
 
 @frozen(kw_only=True)
