@@ -1,0 +1,75 @@
+"""The nftables mode as the core sees it: the contract's pure side, put together from this package's modules."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kproxy_core.model.addresses import Address
+from kproxy_core.model.state import NodeContext, ServicePort
+from kproxy_core.plugin.backend import Capability, Support
+from kproxy_core.program.delta import Delta
+from kproxy_core.program.program import Fragment, Program
+from kproxy_core.wire.nft_operations import Operation
+from kproxy_nftables.canonical import Canonical, canonical
+from kproxy_nftables.compile import compile_port
+from kproxy_nftables.dataplane import NftablesDataplane
+from kproxy_nftables.objects import Key, Value
+from kproxy_nftables.plan import plan
+from kproxy_nftables.probe import probe
+from kproxy_nftables.render import render
+from kproxy_nftables.scaffold import scaffold
+
+MODE: Final = "nftables"
+
+
+class NftablesBackend:
+    """Services as elements of a constant number of sets, picked from by a constant number of rules."""
+
+    name: Final = MODE
+    capabilities: Final = frozenset(
+        {
+            Capability.SCTP,
+            Capability.SOURCE_RANGES,
+            Capability.AFFINITY_TIMEOUT,
+            Capability.WEIGHTS,
+            Capability.CLIENT_ADDRESS_KEPT,
+            Capability.UNUSED_PORTS_REJECTED,
+            Capability.ATOMIC,
+            Capability.SURVIVES_CRASH,
+            Capability.DRIFT_NOTIFIED,
+        }
+    )
+    node_ports_everywhere: Final = False
+
+    def probe(self) -> Support:
+        """Try each kind of object in a transaction that is taken back."""
+        return probe()
+
+    def compile(
+        self, port: ServicePort, node: NodeContext, previous: Fragment[Key, Value] | None, fresh_id: int
+    ) -> Fragment[Key, Value]:
+        """Render one Service port into elements, and the chains that its actions need."""
+        return compile_port(port, node, previous, fresh_id)
+
+    def scaffold(self, node: NodeContext) -> Mapping[Key, Value]:
+        """Render tables, sets and base chains."""
+        return scaffold(node)
+
+    def canonical(self, program: Program[Key, Value]) -> Canonical:
+        """Return the objects modulo ids and slots."""
+        return canonical(program)
+
+    def plan(self, before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
+        """Order a delta into the messages of one transaction."""
+        return plan(before, delta)
+
+    def render(self, program: Program[Key, Value]) -> str:
+        """Return the tables as text, much as nft lists them."""
+        return render(program)
+
+    def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
+        """Return every endpoint that serves: replies come straight from them."""
+        return ((endpoint.address, endpoint.port) for endpoint in port.serving)
+
+    def open(self) -> NftablesDataplane:
+        """Open netlink in the current network namespace."""
+        return NftablesDataplane()

@@ -1,0 +1,248 @@
+"""The nftables mode's side of the kernel: reads the tables back, applies transactions, notices others' changes."""
+
+import errno
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from attrs import frozen
+
+from kproxy_core.kernel.errors import KernelError
+from kproxy_core.kernel.nft_watch import ForeignChange, NftWatch
+from kproxy_core.kernel.nftables import CommitResult, NftSocket, OperationError
+from kproxy_core.model.addresses import Family
+from kproxy_core.model.state import ServicePort
+from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Leftovers
+from kproxy_core.plugin.errors import ApplyError, UnsupportedError
+from kproxy_core.program.program import Program
+from kproxy_core.wire import netlink, nfnetlink, nft_objects
+from kproxy_core.wire.errors import WireError
+from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
+from kproxy_core.wire.nft_constants import MessageKind
+from kproxy_core.wire.nft_elements import ElementCodec, decode_elements
+from kproxy_core.wire.nft_operations import Operation, delete
+from kproxy_nftables import sets
+from kproxy_nftables.attribution import attribute, with_shared
+from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value
+
+_SET_NAME: Final = 2
+_FAMILY_NUMBERS: Final = frozenset(int(family) for family in FAMILY_NAMES)
+_BULK: Final = 64
+"""From this many messages on a commit is not announced to ourselves: the kernel would build a notification per element."""
+_READ_SHARE: Final = 0.05
+"""How much of the time may go into reading everything back because others keep changing their own tables."""
+_TABLE_KINDS: Final = frozenset({MessageKind.NEWTABLE, MessageKind.DELTABLE})
+_PASSING: Final = frozenset(
+    {errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.ERESTART, errno.ETIMEDOUT, errno.EBUSY}
+)
+
+
+@frozen(kw_only=True)
+class _ReadBack:
+    objects: dict[Key, Value]
+    handles: frozenset[int]
+
+
+class NftablesDataplane:
+    """nf_tables of the network namespace it was opened in."""
+
+    def __init__(self) -> None:
+        try:
+            self._socket = NftSocket()
+            self._watch = NftWatch([self._socket.port])
+        except KernelError as error:
+            raise UnsupportedError(f"nf_tables cannot be reached: {error}; CAP_NET_ADMIN is needed") from error
+        self._handles: frozenset[int] = frozenset()
+        self._suspects: tuple[ForeignChange, ...] = ()
+        self._read_cost = 0.0
+        self._read_at = 0.0
+
+    # -- reading
+
+    def read(self) -> Program[Key, Value]:
+        """Read both tables, attribute elements by the comments in ``services``, and take that as the state to watch from."""
+        started = time.monotonic()
+        try:
+            self._watch.drain()
+            found, _ = self._socket.consistently(self._read)
+        except (KernelError, WireError) as error:
+            raise ApplyError(f"nf_tables cannot be read: {error}") from error
+        self._handles = found.handles
+        self._suspects = ()
+        self._read_at = time.monotonic()
+        self._read_cost = self._read_at - started
+        return attribute(found.objects)
+
+    def _read(self) -> _ReadBack:
+        objects: dict[Key, Value] = {}
+        handles: set[int] = set()
+        for table in self._socket.tables():
+            if _is_ours(table):
+                family = Family(table.family)
+                handles.add(table.handle or 0)
+                objects[FAMILY_NAMES[family], "table"] = b""
+                self._read_chains(family, objects)
+                self._read_sets(family, objects)
+        return _ReadBack(objects=objects, handles=frozenset(handles))
+
+    def _read_chains(self, family: Family, objects: dict[Key, Value]) -> None:
+        place = f"{FAMILY_NAMES[family]} chain"
+        rules: dict[str, list[Rule]] = {}
+        for dumped in self._socket.rules(NetlinkFamily(family), TABLE):
+            rule = Rule(expressions=dumped.decoded(), comment=dumped.comment or "")
+            rules.setdefault(dumped.chain, []).append(rule)
+        for chain in self._socket.chains(NetlinkFamily(family), TABLE):
+            hook = None if chain.base is None else Hook(number=chain.base.hook, priority=chain.base.priority)
+            objects[place, chain.name] = Chain(rules=tuple(rules.get(chain.name, ())), hook=hook)
+
+    def _read_sets(self, family: Family, objects: dict[Key, Value]) -> None:
+        wanted = sets.shapes(family)
+        place = f"{FAMILY_NAMES[family]} set"
+        for found in self._socket.sets(NetlinkFamily(family), TABLE):
+            objects[place, found.name] = found
+            # What is in a set of another shape goes with it: plan() makes the table anew.
+            if found == wanted.get((place, found.name)) and found.name != sets.AFFINITY:
+                self._read_elements(f"{FAMILY_NAMES[family]} {found.name}", found, objects)
+
+    def _read_elements(self, place: str, shape: nft_objects.Set, objects: dict[Key, Value]) -> None:
+        codec = ElementCodec.of(shape)
+        if shape.name in (sets.SERVICES, sets.NODE_PORT_SERVICES):
+            for key, data, comment in self._socket.elements_with_comments(codec):
+                objects[place, key] = Owned(data, comment or "")
+        elif shape.name in (sets.DISPATCH, sets.NODE_PORT_DISPATCH, sets.SOURCE_RANGES):
+            for element in self._socket.full_elements(codec):
+                if shape.name == sets.SOURCE_RANGES:
+                    objects[place, element.key + (element.key_end or element.key)] = b""
+                else:
+                    objects[place, element.key] = element.data if element.data is not None else b""
+        else:
+            objects.update(((place, key), data) for key, data in self._socket.elements(codec))
+
+    # -- writing
+
+    def apply(self, plan: Sequence[Operation]) -> ApplyResult:
+        """Commit the plan in one transaction (in several only where the kernel grants no buffer for it)."""
+        bulk = len(plan) > _BULK
+        if bulk:
+            self._watch.leave()
+        generations: Iterable[int | None] = ()
+        try:
+            result = self._socket.commit(plan)
+            generations = result.generations
+        except (KernelError, WireError) as error:
+            return ApplyResult(failures=(Failure(message=str(error), retryable=True),))
+        finally:
+            if bulk:
+                self._watch.join(generations)
+        if any(operation.kind in _TABLE_KINDS for operation in plan):
+            self._handles = self._table_handles()
+        return _apply_result(result)
+
+    def _table_handles(self) -> frozenset[int]:
+        return frozenset(table.handle or 0 for table in self._socket.tables() if _is_ours(table))
+
+    # -- watching
+
+    def fileno(self) -> int:
+        """Return the descriptor that tells of commits to nf_tables."""
+        return self._watch.fileno()
+
+    def drift(self) -> Drift | None:
+        """Say whether others changed our tables.
+
+        Every commit of others is a suspicion. A table that is gone or new is certain at once; else everything must be read back,
+        which is asked for at once too, but only as often as it takes a twentieth of the time: hosts exist on which something
+        changes its own tables several times a second.
+        """
+        try:
+            self._suspects += self._watch.drain()
+            if not self._suspects:
+                return None
+            certain = self._table_handles() != self._handles
+        except (KernelError, WireError) as error:
+            raise ApplyError(f"nf_tables cannot be watched: {error}") from error
+        due = self._read_at + self._read_cost / _READ_SHARE
+        if not certain and time.monotonic() < due:
+            return None
+        named = [f"{change.process} (pid {change.pid})" for change in self._suspects if change.process]
+        self._suspects = ()
+        return Drift(culprit=named[-1] if named else "")
+
+    # -- for people
+
+    def lookup(self, port: ServicePort) -> Mapping[Key, Value]:
+        """Return what the kernel holds for one Service port; reads everything."""
+        return with_shared(self.read(), port.key)
+
+    def leftovers(self) -> Leftovers:
+        """Tell which of the two tables are there."""
+        return Leftovers(lines=tuple(self._describe(table) for table in self._own_tables()))
+
+    def cleanup(self) -> Leftovers:
+        """Remove both tables in one transaction."""
+        tables = self._own_tables()
+        lines = tuple(self._describe(table) for table in tables)
+        result = self._socket.commit([delete(table) for table in tables])
+        if not result.ok:
+            raise ApplyError(f"the tables could not be removed: {_describe_error(result.errors[0])}")
+        self._handles = frozenset()
+        return Leftovers(lines=lines)
+
+    def _own_tables(self) -> list[nft_objects.Table]:
+        try:
+            return [table for table in self._socket.tables() if _is_ours(table)]
+        except KernelError as error:
+            raise ApplyError(f"nf_tables cannot be read: {error}") from error
+
+    def _describe(self, table: nft_objects.Table) -> str:
+        chains = len(self._socket.chains(table.family, TABLE))
+        rules = len(self._socket.rules(table.family, TABLE))
+        return f"table {FAMILY_NAMES[Family(table.family)]} {TABLE} ({chains} chains, {rules} rules)"
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._watch.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _is_ours(table: nft_objects.Table) -> bool:
+    return table.name == TABLE and int(table.family) in _FAMILY_NUMBERS
+
+
+def _apply_result(result: CommitResult) -> ApplyResult:
+    if result.ok:
+        return ApplyResult(done=result.done)
+    failures = tuple(
+        Failure(message=_describe_error(error), keys=_keys(error), retryable=error.error in _PASSING) for error in result.errors
+    )
+    return ApplyResult(done=result.done, failures=failures, unchanged=result.done == 0)
+
+
+def _describe_error(error: OperationError) -> str:
+    what = error.operation.kind.name.lower() if error.operation is not None else "transaction"
+    keys = "".join(f" {place} {name!r}" for place, name in _keys(error))
+    words = f": {error.text}" if error.text else ""
+    return f"nf_tables refused {what}{keys}: {os.strerror(error.error)}{words}"
+
+
+def _keys(error: OperationError) -> tuple[Key, ...]:
+    """Return the element that the kernel pointed at, if it did."""
+    operation = error.operation
+    if operation is None or error.element is None:
+        return ()
+    try:
+        payload = nfnetlink.family_header(operation.family) + operation.attributes
+        element = decode_elements(payload)[error.element]
+        name = netlink.decode_string(netlink.attributes(operation.attributes)[_SET_NAME])
+    except (WireError, IndexError, KeyError):
+        return ()
+    key = element.key if name != sets.SOURCE_RANGES else element.key + (element.key_end or element.key)
+    return ((f"{FAMILY_NAMES[Family(operation.family)]} {name}", key),)
