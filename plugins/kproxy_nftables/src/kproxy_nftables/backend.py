@@ -11,10 +11,9 @@ from kproxy_core.program.program import Fragment, Program
 from kproxy_core.wire.nft_operations import Operation
 from kproxy_nftables.canonical import Canonical, canonical
 from kproxy_nftables.compile import compile_port
-from kproxy_nftables.dataplane import NftablesDataplane
+from kproxy_nftables.dataplane import NftablesDataplane, probe
 from kproxy_nftables.objects import Key, Value
 from kproxy_nftables.plan import plan
-from kproxy_nftables.probe import probe
 from kproxy_nftables.render import render
 from kproxy_nftables.scaffold import scaffold
 

@@ -4,17 +4,18 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from attrs import frozen
 
-from kproxy_core.kernel.errors import KernelError
+from kproxy_core.kernel.errors import KernelError, PermissionDeniedError, netlink_error
 from kproxy_core.kernel.nft_watch import ForeignChange, NftWatch
 from kproxy_core.kernel.nftables import CommitResult, NftSocket, OperationError
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import ServicePort
-from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Leftovers
+from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Finding, Leftovers, Support
 from kproxy_core.plugin.errors import ApplyError, UnsupportedError
 from kproxy_core.program.program import Program
 from kproxy_core.wire import netlink, nfnetlink, nft_objects
@@ -26,7 +27,10 @@ from kproxy_core.wire.nft_operations import Operation, delete
 from kproxy_nftables import sets
 from kproxy_nftables.attribution import attribute, with_shared
 from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value
+from kproxy_nftables.trials import Trial, trials
 
+_IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
+_NO_NF_TABLES: Final = "use a kernel with CONFIG_NF_TABLES, or load the module nf_tables"
 _SET_NAME: Final = 2
 _FAMILY_NUMBERS: Final = frozenset(int(family) for family in FAMILY_NAMES)
 _BULK: Final = 64
@@ -43,6 +47,30 @@ _PASSING: Final = frozenset(
 class _ReadBack:
     objects: dict[Key, Value]
     handles: frozenset[int]
+
+
+def probe() -> Support:
+    """Try each feature in each family; IPv6 is not asked for where the kernel runs without it."""
+    families = [family for family in Family if family is Family.IPV4 or _IPV6_INTERFACES.exists()]
+    try:
+        with NftSocket() as socket:
+            return Support(findings=tuple(_finding(trial, socket.commit(trial.operations)) for trial in trials(families)))
+    except KernelError as error:
+        return Support(findings=(Finding(name="nf_tables", ok=False, message=str(error), remedy=_remedy(error, _NO_NF_TABLES)),))
+
+
+def _finding(trial: Trial, result: CommitResult) -> Finding:
+    if result.ok:
+        return Finding(name=trial.name, ok=True, message="works")
+    refused = result.errors[0]
+    error = netlink_error("refused by the kernel", refused.error, refused.text)
+    return Finding(name=trial.name, ok=False, message=str(error), remedy=_remedy(error, trial.remedy), fatal=trial.fatal)
+
+
+def _remedy(error: KernelError, otherwise: str) -> str:
+    if isinstance(error, PermissionDeniedError):
+        return "run as root, or with CAP_NET_ADMIN in the network namespace's user namespace"
+    return otherwise
 
 
 class NftablesDataplane:

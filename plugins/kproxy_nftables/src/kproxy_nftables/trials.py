@@ -1,51 +1,55 @@
-"""Tries on the kernel what this mode needs, in transactions that take everything back themselves."""
+"""What to try on a kernel to know whether this mode works there: transactions that take everything back themselves."""
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from attrs import evolve, frozen
 
-from kproxy_core.kernel.errors import KernelError, PermissionDeniedError
-from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import EndpointScope, NodeContext
-from kproxy_core.plugin.backend import Finding, Support
 from kproxy_core.wire import nft_objects
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
+from kproxy_core.wire.nft_expressions import Immediate
 from kproxy_core.wire.nft_operations import Operation, add, delete
 from kproxy_nftables import sets
 from kproxy_nftables.actions import Mark, Pick, Site, action_chain, reject_chain
 from kproxy_nftables.objects import FAMILY_NAMES, Chain, Rule
 from kproxy_nftables.scaffold import OUTPUT, POSTROUTING, PREROUTING, scaffold
 
-_IPV6_SWITCH: Final = Path("/proc/net/if_inet6")
+_TABLE: Final = "kproxy-probe"
 
 
 @frozen(kw_only=True)
 class _Feature:
     name: str
     chains: tuple[Chain, ...]
-    with_sets: bool = True
     remedy: str
+    with_sets: bool = True
+    fatal: bool = True
 
 
-def probe() -> Support:
-    """Try each feature in each family; IPv6 is not asked for where the kernel runs without it."""
-    try:
-        with NftSocket() as socket:
-            families = [family for family in Family if family is Family.IPV4 or _IPV6_SWITCH.exists()]
-            return Support(findings=tuple(_try(socket, family, feature) for family in families for feature in _features(family)))
-    except KernelError as error:
-        return Support(findings=(_unreachable(error),))
+@frozen(kw_only=True)
+class Trial:
+    """A transaction to commit. If it is refused, ``remedy`` says what to do; ``fatal`` if the mode cannot do without."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    remedy: str
+    fatal: bool
 
 
-def _unreachable(error: KernelError) -> Finding:
-    remedy = "use a kernel with CONFIG_NF_TABLES"
-    if isinstance(error, PermissionDeniedError):
-        remedy = "run as root, or with CAP_NET_ADMIN in the network namespace's user namespace"
-    return Finding(name="nf_tables", ok=False, message=str(error), remedy=remedy)
+def trials(families: Iterable[Family]) -> tuple[Trial, ...]:
+    """Return what to try in these families."""
+    return tuple(
+        Trial(
+            name=f"{feature.name} ({family.label})",
+            operations=tuple(_operations(family, feature)),
+            remedy=feature.remedy,
+            fatal=feature.fatal,
+        )
+        for family in families
+        for feature in _features(family)
+    )
 
 
 def _features(family: Family) -> Iterable[_Feature]:
@@ -92,35 +96,22 @@ def _features(family: Family) -> Iterable[_Feature]:
         name="local addresses",
         chains=hooked(Chain(rules=_without_jumps(everywhere[PREROUTING].rules))),
         remedy="load nft_fib_ipv4 and nft_fib_ipv6, needed only for NodePorts on every address (CONFIG_NFT_FIB)",
+        fatal=False,
     )
 
 
 def _without_jumps(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Leave out verdicts: the chains they lead to are not part of the trial."""
     return tuple(
-        evolve(rule, expressions=tuple(expression for expression in rule.expressions if expression.NAME != "immediate"))
+        evolve(rule, expressions=tuple(expression for expression in rule.expressions if not isinstance(expression, Immediate)))
         for rule in rules
     )
 
 
-def _try(socket: NftSocket, family: Family, feature: _Feature) -> Finding:
-    label = f"{feature.name} ({family.label})"
-    result = socket.commit(_trial(family, feature))
-    if result.ok:
-        return Finding(name=label, ok=True, message="works")
-    error = result.errors[0]
-    remedy = feature.remedy
-    if error.error in (1, 13):
-        remedy = "run as root, or with CAP_NET_ADMIN in the network namespace's user namespace"
-    words = f" ({error.text})" if error.text else ""
-    fatal = feature.name != "local addresses"
-    return Finding(name=label, ok=False, message=os.strerror(error.error) + words, remedy=remedy, fatal=fatal)
-
-
-def _trial(family: Family, feature: _Feature) -> list[Operation]:
+def _operations(family: Family, feature: _Feature) -> list[Operation]:
     """Make a table of its own with the feature in it, and delete it in the same transaction."""
     netlink_family = NetlinkFamily(family)
-    table = nft_objects.Table(family=netlink_family, name=f"kproxy-probe-{os.getpid()}")
+    table = nft_objects.Table(family=netlink_family, name=_TABLE)
     operations = [add(table)]
     if feature.with_sets:
         operations += [add(evolve(shape, table=table.name)) for shape in sets.shapes(family).values()]
