@@ -6,6 +6,7 @@ The default is the same examples each time, so that a change that did not cause 
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Examples are clusters and take a while to draw; on a busy machine none of that says anything about the code.
@@ -24,3 +25,9 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say above the last line what ``run-tests`` found before it started pytest: its exit status will be that of a failure."""
+    if os.environ.get("KPROXY_CHECKS_FAILED"):
+        terminalreporter.section("a check before the tests failed: see lint, types and docs above", red=True, bold=True)
