@@ -109,6 +109,30 @@ class ElementCodec:
         )
         return self._operations(MessageKind.NEWSETELEM, _new_flags(exclusive), bodies)
 
+    def add_commented(self, rows: Iterable[tuple[bytes, bytes, str]], *, exclusive: bool = False) -> list[Operation]:
+        """Add elements of a map, given as packed key, data and comment: as add_elements(), several times as fast."""
+        items = rows if isinstance(rows, list | tuple) else list(rows)
+        self._check(map(_first, items), self.key_length, "key")
+        self._check(map(_second, items), self.data_length, "data")
+        frames: dict[int, tuple[bytes, bytes, bytes]] = {}
+        return self._operations(MessageKind.NEWSETELEM, _new_flags(exclusive), _packed(self._commented(items, frames)))
+
+    def _commented(
+        self, items: Iterable[tuple[bytes, bytes, str]], frames: dict[int, tuple[bytes, bytes, bytes]]
+    ) -> Iterator[bytes]:
+        """Encode elements by frames (before the key, after it, after the data), which depend on the comment's length alone."""
+        for key, data, comment in items:
+            userdata = encode_comment(comment)
+            frame = frames.get(len(userdata))
+            if frame is None:
+                prefix, middle, suffix = self._frame(NESTED)
+                more = ATTRIBUTE_HEADER.size + len(userdata) + len(netlink.padding(len(userdata)))
+                total, mark = ATTRIBUTE_HEADER.unpack_from(prefix)
+                prefix = ATTRIBUTE_HEADER.pack(total + more, mark) + prefix[ATTRIBUTE_HEADER.size :]
+                suffix += ATTRIBUTE_HEADER.pack(ATTRIBUTE_HEADER.size + len(userdata), _USERDATA)
+                frame = frames[len(userdata)] = prefix, middle, suffix
+            yield b"".join((frame[0], key, frame[1], data, frame[2], userdata, netlink.padding(len(userdata))))
+
     def add_keys(self, keys: Iterable[bytes], *, exclusive: bool = False) -> list[Operation]:
         """Add elements of a plain set, given as packed keys."""
         return self._operations(MessageKind.NEWSETELEM, _new_flags(exclusive), self._keys(keys))

@@ -171,25 +171,17 @@ def _add_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Op
         return []
     codec = _CODECS[place]
     sample = next(iter(elements.values()))
-    if isinstance(sample, bytes) and place in _RANGES:
+    if isinstance(sample, Owned):
+        operations = codec.add_commented([(key, owned.data, owned.owner) for key, owned in elements.items()])  # type: ignore[attr-defined,misc]
+    elif isinstance(sample, Verdict):
+        operations = codec.add_elements([Element(key=key, data=data) for key, data in elements.items()])  # type: ignore[arg-type]
+    elif place in _RANGES:
         operations = codec.add_elements([_range(place, key) for key in elements])
-    elif isinstance(sample, bytes) and not codec.data_length:
-        operations = codec.add_keys(list(elements))  # type: ignore[arg-type]
-    elif isinstance(sample, bytes):
+    elif codec.data_length:
         operations = codec.add(list(elements.items()))  # type: ignore[arg-type]
     else:
-        operations = codec.add_elements([_element(key, value) for key, value in elements.items()])
+        operations = codec.add_keys(list(elements))  # type: ignore[arg-type]
     return [evolve(operation, cut=True) for operation in operations]
-
-
-def _element(key: str | bytes, value: object) -> Element:
-    match key, value:
-        case bytes(), Owned(data=data, owner=owner):
-            return Element(key=key, data=data, comment=owner)
-        case bytes(), Verdict():
-            return Element(key=key, data=value)
-        case _:
-            raise TypeError(f"no element: {key!r}: {value!r}")
 
 
 _RANGES: Final = frozenset(f"{name} {sets.SOURCE_RANGES}" for name in FAMILIES_BY_NAME)
