@@ -21,8 +21,8 @@ def stale_flows(
     A flow to one of our UDP frontends is stale when its replies do not come from a valid place: an endpoint that went away, or,
     if the flow was made before the Service was, from the address that was dialled itself. Without endpoints every flow is
     stale, also one that is not answered at all. Flows to ``gone`` frontends, those of deleted Services, are stale if they were
-    translated; the rest of the traffic to that place is none of our business. Only flows whose address, port and protocol all match are
-    touched: a node address alone, or a port alone, says nothing (think of VXLAN). TCP is left to end by itself.
+    translated; the rest of the traffic to that place is none of our business. Only flows whose address, port and protocol all
+    match are touched: a node address alone, or a port alone, says nothing (think of VXLAN). TCP is left to end by itself.
     """
     owners = dict(_owners(state))
     deserted = set(_places(gone, state)) - owners.keys()

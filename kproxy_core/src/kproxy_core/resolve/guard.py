@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.addresses import Address
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.names import ObjectName, Protocol
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
@@ -49,26 +49,33 @@ def _special_ipv6(address: Address) -> str:
 
 
 def safe_endpoints(part: EndpointSlice, diagnostics: list[Diagnostic]) -> Sequence[SliceEndpoint]:
-    """Return the endpoints of a slice without those at special addresses, which are told to ``diagnostics``."""
-    suspicious = _SUSPICIOUS[4 if part.family is Family.IPV4 else 16]
-    if not any(endpoint.address[0] in suspicious for endpoint in part.endpoints):
+    """Return the endpoints of a slice without those at special addresses, or of another family, told to ``diagnostics``."""
+    size = part.family.bits // 8
+    suspicious = _SUSPICIOUS[size]
+    if not any(len(endpoint.address) != size or endpoint.address[0] in suspicious for endpoint in part.endpoints):
         return part.endpoints
     safe = []
     for endpoint in part.endpoints:
         use = special_use(endpoint.address)
         if use:
-            diagnostics.append(
-                Diagnostic(
-                    severity=Severity.ERROR,
-                    subject=part.subject,
-                    field="endpoints",
-                    message=f"endpoint {endpoint.address} is a {use} address and is left out",
-                    remedy="use an address of the pod or host that other nodes can reach",
-                )
-            )
+            remedy = "use an address of the pod or host that other nodes can reach"
+            diagnostics.append(_left_out(part, endpoint, f"is a {use} address", remedy))
+        elif len(endpoint.address) != size:
+            remedy = "put it into a slice of its own family"
+            diagnostics.append(_left_out(part, endpoint, f"is in a slice of type {part.family.label}", remedy))
         else:
             safe.append(endpoint)
     return safe
+
+
+def _left_out(part: EndpointSlice, endpoint: SliceEndpoint, reason: str, remedy: str) -> Diagnostic:
+    return Diagnostic(
+        severity=Severity.ERROR,
+        subject=part.subject,
+        field="endpoints",
+        message=f"endpoint {endpoint.address} {reason} and is left out",
+        remedy=remedy,
+    )
 
 
 def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: NodeContext, protected: Collection[int]) -> str:
