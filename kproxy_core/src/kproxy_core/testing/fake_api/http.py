@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import select
 import socket
 import socketserver
 import ssl
@@ -79,6 +80,11 @@ class ChunkWriter:
         if reset:
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         raise BrokenStreamError
+
+    def check(self) -> None:
+        """Raise when the client has closed the connection: it has nothing to send while it watches, not even in TLS."""
+        if select.select([self._connection], [], [], 0)[0]:
+            raise BrokenStreamError
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

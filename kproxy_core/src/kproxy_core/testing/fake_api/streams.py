@@ -21,6 +21,9 @@ DEFAULT_TIMEOUT = (1800, 3600)
 
 LINES_A_CHUNK = 200
 
+CLIENT_CHECK = 0.2
+"""Seconds between two looks whether the client of a quiet watch is still there."""
+
 
 class Writer(Protocol):
     """Where a stream writes: one HTTP response in chunks."""
@@ -35,7 +38,10 @@ class Writer(Protocol):
         """End the response as HTTP wants it."""
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the connection without ending the response; with a reset instead of a FIN when asked."""
+        """Close the connection without ending the response; with a reset instead of a FIN when asked. Raises to say so."""
+
+    def check(self) -> None:
+        """Raise when the client has closed the connection."""
 
 
 Command = Callable[[Writer], bool]
@@ -114,7 +120,7 @@ class Stream:
             self._send_initial(writer, end_of_list=end_of_list)
         next_bookmark = time.monotonic() + self._bookmark_interval
         while True:
-            lines, commands = self._next(min(deadline, next_bookmark))
+            lines, commands = self._next(min(deadline, next_bookmark), writer)
             if lines is None:
                 _expire(writer, self._position)
                 self.over = True
@@ -150,7 +156,7 @@ class Stream:
         if end_of_list and self.plan.bookmarks:
             writer.chunk(self._bookmark(INITIAL_EVENTS_END))
 
-    def _next(self, until: float) -> tuple[list[bytes] | None, list[Command]]:
+    def _next(self, until: float, writer: Writer) -> tuple[list[bytes] | None, list[Command]]:
         """Wait for changes, commands or a moment. No lines but None tell that changes were forgotten before they were sent."""
         collection = self._store[self.plan.resource]
         with self._store.changed:
@@ -163,8 +169,11 @@ class Stream:
                 # Bookmarks tell the version of the whole store, which other resources move too.
                 self._position = max(self._position, self._store.version)
                 lines = list(self._lines(changes))
-                if lines or commands or not self._store.changed.wait(max(0.0, until - time.monotonic())):
+                left = until - time.monotonic()
+                if lines or commands or left <= 0:
                     return lines, commands
+                self._store.changed.wait(min(left, CLIENT_CHECK))
+                writer.check()
 
     def _lines(self, changes: list[StoredChange]) -> Iterator[bytes]:
         """Tell the changes as this watch sees them: an object that leaves the selection is deleted for it."""

@@ -1,0 +1,67 @@
+"""The connections of one pool, so that another thread can end whatever is being waited for on them."""
+
+import contextlib
+import socket
+import threading
+import weakref
+from typing import Any
+
+import urllib3
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from kproxy_core.sources.kubernetes.errors import InterruptedRequestError
+
+
+class OpenSockets:
+    """The sockets of a pool. Once interrupted, it stays so: connections that are made later are refused too."""
+
+    def __init__(self) -> None:
+        self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.interrupted = False
+
+    def add(self, sock: Any) -> None:
+        """Take in a new connection's socket. Raises InterruptedRequestError when it comes too late."""
+        with self._lock:
+            if self.interrupted:
+                raise InterruptedRequestError("the connection is not wanted any more")
+            self._sockets.add(sock)
+
+    def interrupt(self) -> None:
+        """Shut all of them down: reads and writes on them end at once."""
+        with self._lock:
+            self.interrupted = True
+            for sock in list(self._sockets):
+                # The plain method: SSLSocket's own would pull the session from under the thread that reads. Within a TLS
+                # connection to a proxy the socket is one level deeper.
+                plain = sock if isinstance(sock, socket.socket) else getattr(sock, "socket", None)
+                if isinstance(plain, socket.socket):
+                    with contextlib.suppress(OSError):
+                        socket.socket.shutdown(plain, socket.SHUT_RDWR)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(sock.fileno() >= 0 for sock in self._sockets)
+
+
+def track(manager: urllib3.PoolManager, sockets: OpenSockets) -> None:
+    """Have every connection that ``manager`` makes from now on taken into ``sockets``."""
+    manager.pool_classes_by_scheme = {
+        "http": _tracked(HTTPConnectionPool, sockets),
+        "https": _tracked(HTTPSConnectionPool, sockets),
+    }
+
+
+def _tracked(pool: type[HTTPConnectionPool], sockets: OpenSockets) -> type[HTTPConnectionPool]:
+    base: Any = pool.ConnectionCls
+
+    class Connection(base):  # type: ignore[misc]
+        def connect(self) -> None:
+            super().connect()
+            try:
+                sockets.add(self.sock)
+            except InterruptedRequestError:
+                self.close()
+                raise
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
