@@ -1,64 +1,72 @@
 """Tells whose each object is that was read from the kernel: by the comments in ``services``, then by ids and frontends."""
 
+import sys
 from collections import defaultdict
-from typing import Final
+from collections.abc import Mapping
 
-from kproxy_core.model.names import ServicePortKey
+from kproxy_core.model.names import ServicePortKey, ServicePortName
 from kproxy_core.program.program import Fragment, Program
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_nftables import sets
-from kproxy_nftables.objects import FAMILIES_BY_NAME, Key, Owned, Value, number, parse_owner
+from kproxy_nftables.objects import FAMILIES_BY_NAME, Key, Owned, Value, parse_owner
 
 
-def attribute(objects: dict[Key, Value]) -> Program[Key, Value]:
+def attribute(objects: Mapping[Key, Value]) -> Program[Key, Value]:
     """Make a Program of flat objects; what cannot be attributed is common, and so removed unless it is wanted."""
-    owners = _owners(objects)
-    own: dict[ServicePortKey, dict[Key, Value]] = defaultdict(dict)
-    common: dict[Key, Value] = {}
+    places: dict[str, list[tuple[Key, Value]]] = defaultdict(list)
     for key, value in objects.items():
-        identity = _identity(key, value, objects)
-        owner = owners.get((key[0].partition(" ")[0], identity)) if identity is not None else None
-        if owner is None:
-            common[key] = value
+        places[key[0]].append((key, value))
+    fragments: dict[ServicePortKey, Fragment[Key, Value]] = {}
+    common: dict[Key, Value] = {}
+    for family_name, family in FAMILIES_BY_NAME.items():
+        by_id = _by_id(family_name, places, common)
+        for identity, owner in _owners(by_id).items():
+            own = by_id.pop(identity)
+            fragments[ServicePortKey(family, owner)] = Fragment(id=int.from_bytes(identity, sys.byteorder), own=own)
+        for orphans in by_id.values():
+            common.update(orphans)
+    return Program(fragments=fragments, common=common)
+
+
+def _by_id(
+    family_name: str, places: Mapping[str, list[tuple[Key, Value]]], common: dict[Key, Value]
+) -> dict[bytes, dict[Key, Value]]:
+    """Gather one family's elements by the packed id that they carry or that their frontend has; the rest goes to ``common``."""
+    by_id: dict[bytes, dict[Key, Value]] = defaultdict(dict)
+    frontends: dict[str, dict[str | bytes, bytes]] = {}
+    for services in (sets.SERVICES, sets.NODE_PORT_SERVICES):
+        owned = [(key, value) for key, value in places.get(f"{family_name} {services}", ()) if isinstance(value, Owned)]
+        frontends[services] = {key[1]: value.data for key, value in owned}
+        for key, entry in owned:
+            by_id[entry.data][key] = entry
+    for place, items in places.items():
+        name_of_family, _, set_name = place.partition(" ")
+        if name_of_family != family_name or set_name in frontends:
+            continue
+        if set_name in sets.KEYED_BY_ID:
+            for key, value in items:
+                by_id[key[1][:4]][key] = value  # type: ignore[index]
+        elif set_name in sets.KEYED_BY_FRONTEND:
+            ids = frontends[sets.KEYED_BY_FRONTEND[set_name]]
+            for key, value in items:
+                (by_id[ids[key[1]]] if key[1] in ids else common)[key] = value
         else:
-            own[owner][key] = value
-    ids = {owner: int.from_bytes(identity, _ORDER) for (_, identity), owner in owners.items()}
-    return Program(fragments={owner: Fragment(id=ids[owner], own=mine) for owner, mine in own.items()}, common=common)
+            common.update(items)
+    return by_id
 
 
-_ORDER: Final = "little" if number(1)[0] else "big"
-
-
-def _owners(objects: dict[Key, Value]) -> dict[tuple[str, bytes], ServicePortKey]:
-    """Return the owner of each id by family; an id with two owners, or an owner's second id, has none."""
-    claims: dict[tuple[str, bytes], set[ServicePortKey]] = defaultdict(set)
-    for (place, _), value in objects.items():
-        if isinstance(value, Owned) and (name := parse_owner(value.owner)) is not None:
-            family_name = place.partition(" ")[0]
-            claims[family_name, value.data].add(ServicePortKey(FAMILIES_BY_NAME[family_name], name))
-    result: dict[tuple[str, bytes], ServicePortKey] = {}
-    taken: set[ServicePortKey] = set()
-    for identity, candidates in claims.items():
-        owner = next(iter(candidates))
-        if len(candidates) == 1 and owner not in taken:
-            taken.add(owner)
-            result[identity] = owner
+def _owners(by_id: Mapping[bytes, Mapping[Key, Value]]) -> dict[bytes, ServicePortName]:
+    """Return the owner of each id; an id with two owners has none, nor has an owner's second id."""
+    result: dict[bytes, ServicePortName] = {}
+    taken: set[str] = set()
+    for identity, own in by_id.items():
+        texts = {value.owner for value in own.values() if isinstance(value, Owned)}
+        text = texts.pop() if len(texts) == 1 else ""
+        name = parse_owner(text) if text not in taken else None
+        if name is not None:
+            taken.add(text)
+            result[identity] = name
     return result
-
-
-def _identity(key: Key, value: Value, objects: dict[Key, Value]) -> bytes | None:
-    """Return the packed id that an element carries, or that its frontend has; None for what belongs to nobody alone."""
-    place, name = key
-    if isinstance(value, Owned):
-        return value.data
-    family_name, _, set_name = place.partition(" ")
-    if not isinstance(name, bytes):
-        return None
-    if set_name in sets.KEYED_BY_ID:
-        return name[:4]
-    services = sets.KEYED_BY_FRONTEND.get(set_name)
-    owned = objects.get((f"{family_name} {services}", name)) if services else None
-    return owned.data if isinstance(owned, Owned) else None
 
 
 def with_shared(program: Program[Key, Value], port: ServicePortKey) -> dict[Key, Value]:
