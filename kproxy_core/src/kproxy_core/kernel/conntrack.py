@@ -65,7 +65,7 @@ class ConntrackSocket(Closing):
     def delete(self, flows: Iterable[Flow]) -> int:
         """Delete exactly these flows; returns how many were still there.
 
-        A flow that has gone, or whose addresses and ports a newer flow has taken over, counts as gone.
+        A flow that has gone, or whose client now has an answer from somebody else, counts as gone.
         Raises NetlinkError when the kernel refuses.
         """
         remaining = iter(flows)
@@ -100,13 +100,18 @@ class ConntrackSocket(Closing):
 
     def delete_matching(self, wanted: FlowFilter) -> None:
         """Delete all flows that a filter describes: in the kernel where it can do that, else one by one."""
+        if not (wanted.exact and self._deleted_by_kernel(wanted)):
+            self.delete(self.matching(wanted))
+
+    def _deleted_by_kernel(self, wanted: FlowFilter) -> bool:
         kind = nfnetlink.message_type(Subsystem.CTNETLINK, ConntrackMessage.DELETE)
         try:
             self._netlink.request(kind, ctnetlink.delete_matching_request(wanted), "delete flows by filter")
         except NetlinkError as error:
             if error.error not in _UNSUPPORTED:
                 raise
-            self.delete(self.matching(wanted))
+            return False
+        return True
 
 
 def _every(_service: bytes, _responder: bytes) -> bool:

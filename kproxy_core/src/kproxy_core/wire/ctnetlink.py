@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum, IntFlag
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kproxy_core.wire import netlink, nfnetlink
 from kproxy_core.wire.errors import EncodingError, MalformedMessageError
@@ -88,8 +88,8 @@ class Flow:
     zone: int = 0
     id: bytes | None = None
     mark: int = 0
-    timeout: int | None = None
-    """Seconds left."""
+    timeout: int | None = field(default=None, eq=False)
+    """Seconds left; not compared."""
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
@@ -123,14 +123,23 @@ class FlowFilter:
     destination: bytes | None = None
     destination_port: int | None = None
 
+    @property
+    def exact(self) -> bool:
+        """Whether the kernel can tell these flows from all others.
+
+        It cannot by IPv6 address: its comparison is the wrong way round there (found on 6.18, with deletes that hit every
+        flow but the wanted ones), so such an address is never sent.
+        """
+        return self.destination is None or self.family == Family.IPV4
+
     def encode(self) -> bytes:
-        """The attributes that make a dump (5.8) or a delete (later than 6.1) do only these."""
+        """The attributes that make a dump (5.8) or a delete (later than 6.1) do only these, or, unless `exact`, a few more."""
         flags = FilterFlag.PROTOCOL
         ports = netlink.attribute(1, bytes((self.protocol,)))
         address = b""
-        if self.destination is not None:
+        if self.destination is not None and self.exact:
             flags |= FilterFlag.DESTINATION
-            address = netlink.nested(_IP, netlink.attribute(2 if self.family == Family.IPV4 else 4, self.destination))
+            address = netlink.nested(_IP, netlink.attribute(2, self.destination))
         if self.destination_port is not None:
             flags |= FilterFlag.DESTINATION_PORT
             ports += netlink.u16be(3, self.destination_port)
@@ -155,9 +164,10 @@ def dump_request(family: Family, wanted: FlowFilter | None = None) -> bytes:
 def delete_request(flow: Flow) -> bytes:
     """The payload that deletes this flow and no other.
 
-    The id sees to it that a new flow with the same addresses and ports is left alone.
+    It is found by its reply direction, and its id is a hash of the original direction (and of where the kernel keeps it); so
+    both must be as they were, and a newer flow of the same client, to somebody else or answered by somebody else, is left alone.
     """
-    parts = [nfnetlink.family_header(flow.family), _encode_tuple(_TUPLE_ORIGINAL, flow.family, flow.original)]
+    parts = [nfnetlink.family_header(flow.family), _encode_tuple(_TUPLE_REPLY, flow.family, flow.reply)]
     if flow.zone:
         parts.append(netlink.u16be(_ZONE, flow.zone))
     if flow.id is not None:
@@ -166,7 +176,12 @@ def delete_request(flow: Flow) -> bytes:
 
 
 def delete_matching_request(wanted: FlowFilter) -> bytes:
-    """The payload that deletes all flows that match; EINVAL or EOPNOTSUPP, and nothing deleted, on older kernels."""
+    """The payload that deletes all flows that match; EINVAL or EOPNOTSUPP, and nothing deleted, on older kernels.
+
+    Raises EncodingError for a filter that the kernel would not apply exactly.
+    """
+    if not wanted.exact:
+        raise EncodingError("the kernel cannot delete flows by IPv6 address")
     return nfnetlink.family_header(wanted.family) + wanted.encode()
 
 
