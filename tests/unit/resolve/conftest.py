@@ -51,9 +51,11 @@ def _service(**given: Any) -> Service:
 
 
 def _resolve(
-    service: Service, slices: Iterable[EndpointSlice] = (), settings: Settings | None = None, **node: Any
+    service: Service, slices: Iterable[EndpointSlice | str] = (), settings: Settings | None = None, **node: Any
 ) -> ResolvedService:
-    return resolve_service(service, slices, evolve(NODE, **node), settings or Settings(node_name="here"))
+    texts = [part for part in slices if isinstance(part, str)]
+    parts = [_slice(*texts)] if texts else [part for part in slices if isinstance(part, EndpointSlice)]
+    return resolve_service(service, parts, evolve(NODE, **node), settings or Settings(node_name="here"))
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def make_service() -> Callable[..., Service]:
 
 @pytest.fixture
 def decide() -> Callable[..., ResolvedService]:
-    """Resolve one Service on the node ``here``; keywords change the NodeContext."""
+    """Resolve one Service on the node ``here``, with slices or with endpoints in words; keywords change the NodeContext."""
     return _resolve
 
 

@@ -90,7 +90,9 @@ def test_s2_any_in_cluster_is_true_even_where_only_local_ones_are_asked_for() ->
         pytest.param(["a node:here", "b zone:east"], "ab", id="neither complete"),
         pytest.param(["a zone:east", "b zone:west", "c notready"], "a", id="what is not ready needs no hint"),
         pytest.param(["a zone:west", "b zone:east terminating"], "a", id="a terminating one's hint does not count"),
-        pytest.param(["a terminating zone:east", "b terminating zone:west"], "ab", id="s41: hints are no matter when none is ready"),
+        pytest.param(
+            ["a terminating zone:east", "b terminating zone:west"], "ab", id="s41: hints are no matter when none is ready"
+        ),
     ],
 )
 def test_s42_hints_are_all_or_nothing(texts: list[str], cluster: str) -> None:
