@@ -418,13 +418,17 @@ class Engine:
         if self._first_waiting is not None:
             self._health = self._health.changed(self._first_waiting)
         if self._backlog.conntrack:
-            refused = self._quarantine.refusals
-            applied = (
-                {key: port for key, port in self._state.ports.items() if key not in refused} if refused else self._state.ports
-            )
             gone = self._backlog.take_conntrack()
-            self._cleaning = self._cleaning.wished(evolve(self._state, ports=applied), gone)
+            self._cleaning = self._cleaning.wished(self._applied_state(), gone)
         return self._end("", self._backlog.take_trigger_times(), now)
+
+    def _applied_state(self) -> NodeState:
+        """The state without the Service ports that were refused: their flows follow their earlier rules."""
+        assert self._state is not None
+        refused = self._quarantine.refusals
+        if not refused:
+            return self._state
+        return evolve(self._state, ports={key: port for key, port in self._state.ports.items() if key not in refused})
 
     def _give_up(self, error: str, now: float) -> list[Effect]:
         """Leave the rest of the sync to the next one, which comes soon."""

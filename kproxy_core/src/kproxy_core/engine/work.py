@@ -205,15 +205,18 @@ def _yielding(base: AnyProgram, chosen: Updates, in_the_way: Iterable[ServicePor
     others = {port: base.fragments[port] for port in in_the_way if port in base.fragments and port not in chosen}
     if not others:
         return {}
-    taken = {key for fragment in chosen.values() if fragment for key in fragment.own}
-    values = {key: value for fragment in chosen.values() if fragment for key, value in fragment.shared.items()}
-    changed = {key: value for key, value in values.items() if base.common.get(key, value) != value}
+    own = {key for fragment in chosen.values() if fragment for key in fragment.own}
+    shared = {key: value for fragment in chosen.values() if fragment for key, value in fragment.shared.items()}
+    changed = {key: value for key, value in shared.items() if base.common.get(key, value) != value}
     return {
         port: evolve(
             fragment,
-            own={key: value for key, value in fragment.own.items() if key not in taken},
-            shared={key: changed.get(key, value) for key, value in fragment.shared.items()},
+            own={key: value for key, value in fragment.own.items() if key not in own and key not in shared},
+            # A read program may call shared what is somebody's own, if it was spoiled so that its owner cannot be told.
+            shared={key: changed.get(key, value) for key, value in fragment.shared.items() if key not in own},
         )
         for port, fragment in others.items()
-        if not (fragment.own.keys().isdisjoint(taken) and fragment.shared.keys().isdisjoint(changed))
+        if not (fragment.own.keys() | fragment.shared.keys()).isdisjoint(own)
+        or not fragment.shared.keys().isdisjoint(changed)
+        or not fragment.own.keys().isdisjoint(shared)
     }

@@ -130,11 +130,12 @@ class MemoryBackend:
     - ``("pick", n)``, shared: how one of n slots is chosen; ``("cluster address", address)``, shared: refuses its other ports;
     - ``("node", what)``: the scaffold.
 
-    ``atomic`` makes a plan take effect as a whole or not at all.
+    ``atomic`` makes a plan take effect as a whole or not at all; ``everywhere`` is the default for ``nodePortAddresses``.
     """
 
     kernel: MemoryKernel = field(factory=MemoryKernel)
     atomic: bool = False
+    everywhere: bool = False
 
     @property
     def name(self) -> str:
@@ -149,8 +150,8 @@ class MemoryBackend:
 
     @property
     def node_ports_everywhere(self) -> bool:
-        """NodePorts answer on primary addresses."""
-        return False
+        """Whether NodePorts answer on every local address, not on primary ones only."""
+        return self.everywhere
 
     def probe(self) -> Support:
         """Nothing is needed."""

@@ -19,6 +19,8 @@ from kproxy_core.testing.sketch import NODE
 
 Told = e.Event | Sequence[Replaced | Upserted | Deleted]
 SETTINGS = Settings(node_name=NODE)
+MOST_STEPS = 10_000
+"""Far more than any cluster of a test needs to come to rest."""
 
 
 B = TypeVar("B", bound=AnyBackend)
@@ -42,6 +44,7 @@ class Playbook(Generic[B]):
         self.reports: list[SyncReport] = []
         self.cleanings: list[e.CleanConntrack] = []
         self.conntrack_error = ""
+        self.slow_conntrack = False
         self.held = False
         self._waiting: list[e.Effect] = []
         if addresses is not None:
@@ -70,7 +73,10 @@ class Playbook(Generic[B]):
     def settle(self, most: float = math.inf) -> Self:
         """Let time pass until nothing but the next check is due, or ``most`` seconds have passed."""
         end = self.now + most
+        steps = 0
         while (deadline := self.engine.deadline) <= end and self.engine.is_busy:
+            steps += 1
+            assert steps <= MOST_STEPS, "the engine does not come to rest"
             self.now = max(self.now, deadline)
             self._step(e.TimePassed())
         return self
@@ -86,6 +92,11 @@ class Playbook(Generic[B]):
         waiting, self._waiting = self._waiting, []
         for effect in waiting:
             self._perform(effect)
+        return self
+
+    def conntrack_done(self) -> Self:
+        """End a cleaning of conntrack; by itself it ends at once, unless ``slow_conntrack`` is set."""
+        self._step(e.ConntrackCleaned(self.conntrack_error))
         return self
 
     def close(self) -> None:
@@ -116,7 +127,8 @@ class Playbook(Generic[B]):
                 self._step(e.PlanApplied(self.dataplane.apply(plan)))
             case e.CleanConntrack():
                 self.cleanings.append(effect)
-                self._step(e.ConntrackCleaned(self.conntrack_error))
+                if not self.slow_conntrack:
+                    self.conntrack_done()
             case e.AnnounceSync(report):
                 self.reports.append(report)
             case e.AnnounceState() | e.ReportRefused() | e.ReportAccepted() | e.Exit():
