@@ -367,7 +367,16 @@ def test_source_ranges_with_the_node_in_them_let_the_services_own_addresses_in()
     assert decide(at, from_node("203.0.113.10:80", "203.0.113.10")) == Dropped()
 
 
-def test_an_address_listed_as_external_too_keeps_the_source_ranges_of_its_load_balancer() -> None:
-    made = service("shop/web", "10.96.0.10", "80", balancer="203.0.113.10", external="203.0.113.10", ranges="198.18.1.0/24")
+def test_an_address_of_the_load_balancer_that_is_something_else_too_keeps_its_source_ranges() -> None:
+    made = service(
+        "shop/web", "10.96.0.10", "80", balancer="203.0.113.10 10.96.0.10", external="203.0.113.10", ranges="198.18.1.0/24"
+    )
     at = scene(made, pieces=[piece("shop/web", "8080", "10.244.1.11")])
     assert decide(at, from_outside("203.0.113.10:80")) == Dropped()
+    assert decide(at, from_outside("10.96.0.10:80")) == Dropped()
+
+
+def test_an_impossible_address_of_the_load_balancer_is_no_source_to_let_in() -> None:
+    made = service("shop/web", "10.96.0.10", "80", balancer="203.0.113.10 127.0.0.1", ranges="192.0.2.0/24")
+    at = scene(made, pieces=[piece("shop/web", "8080", "10.244.1.11")])
+    assert decide(at, from_node("203.0.113.10:80", "127.0.0.1")) == Dropped()

@@ -81,7 +81,7 @@ def test_an_address_beats_a_nodeport_there_whoever_is_older() -> None:
         (NodePortScope.ALL, {"192.0.2.1", "192.0.2.101", "2001:db8::1", "fe80::1"}),
         ("192.0.2.100/30", {"192.0.2.101"}),
         ("0.0.0.0/0", {"192.0.2.1", "192.0.2.101"}),
-        ("127.0.0.0/8 ::/0", {"2001:db8::1", "fe80::1"}),
+        ("127.0.0.0/8 ::/0", {"2001:db8::1"}),
         ("", set()),
     ],
 )
@@ -106,8 +106,12 @@ def test_the_primary_address_is_bound_or_the_nodes_first_internal_before_externa
     assert decide(unbound, _node_port("192.0.2.1")) == ANN
     external = evolve(at, snapshot=evolve(at.snapshot, node=evolve(NODE, internal_addresses=())))
     assert decide(external, _node_port("203.0.113.1")) == ANN
+    addressless = evolve(at, snapshot=evolve(at.snapshot, node=evolve(NODE, internal_addresses=(), external_addresses=())))
+    assert decide(addressless, _node_port("192.0.2.1")) == Untouched()
+    # Without a Node object, as when there is no cluster, the interfaces tell.
     nodeless = evolve(at, snapshot=evolve(at.snapshot, node=None))
-    assert decide(nodeless, _node_port("192.0.2.1")) == Untouched()
+    assert decide(nodeless, _node_port("192.0.2.1")) == ANN
+    assert decide(nodeless, _node_port("192.0.2.101")) == Untouched()
     everywhere = evolve(at, site=evolve(SITE, node_ports_everywhere=True))
     assert decide(everywhere, _node_port("192.0.2.101")) == ANN
 

@@ -29,7 +29,8 @@ def candidates(scene: Scene, claim: Claim, family: Family) -> list[Candidate]:
 
     The same address and port twice is an address used again while the old pod's entry lingers (case S37), or a slice being split:
     an entry that does not terminate wins, then a ready one, then a serving one, then a local one.
-    Silent text: entries alike in all that but with other hints. The first wins, by the slice's name, then by place in it.
+    Silent text: entries alike in all that but with other hints. Neither the slices' names nor the order may decide, so the hints
+    do: the greater in alphabetical order wins, nodes before zones.
     """
     best: dict[tuple[Address, int], Candidate] = {}
     for candidate in _listed(scene, claim, family):
@@ -42,7 +43,7 @@ def candidates(scene: Scene, claim: Claim, family: Family) -> list[Candidate]:
 def _listed(scene: Scene, claim: Claim, family: Family) -> Iterator[Candidate]:
     """All entries of all slices of the Service that have the claim's port, by name and protocol, never by number (case S38)."""
     own_name = scene.site.name
-    for _, piece in sorted(scene.snapshot.slices.get(claim.service.name, {}).items()):
+    for piece in scene.snapshot.slices.get(claim.service.name, {}).values():
         if piece.family is not family:
             continue
         for entry in piece.endpoints:
@@ -53,9 +54,10 @@ def _listed(scene: Scene, claim: Claim, family: Family) -> Iterator[Candidate]:
                     yield Candidate(entry, port.port, local=bool(own_name) and entry.node_name == own_name)
 
 
-def _trust(candidate: Candidate) -> tuple[bool, bool, bool, bool]:
+def _trust(candidate: Candidate) -> tuple[bool, bool, bool, bool, list[str], list[str]]:
     entry = candidate.entry
-    return not entry.terminating, entry.ready, entry.serving, candidate.local
+    hints = sorted(entry.node_hints), sorted(entry.zone_hints)
+    return not entry.terminating, entry.ready, entry.serving, candidate.local, *hints
 
 
 def usable_in_cluster(scene: Scene, listed: Iterable[Candidate]) -> list[Candidate]:

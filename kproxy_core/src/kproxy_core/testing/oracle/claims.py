@@ -14,8 +14,7 @@ from kproxy_core.testing.oracle.scene import Scene, can_be_reached
 API_SERVER = ObjectName("default", "kubernetes")
 """The Service whose endpoints are the API servers."""
 
-# Silent text: one Service that names an address twice. Its own cluster address is first of all that; an address of its load
-# balancer stays one, source ranges included, when it is listed among its external addresses too: else listing it would open it.
+# Silent text: one Service that names an address twice. Its own cluster address is first of all that; what else it is, is alike.
 _PRECEDENCE = (FrontendKind.CLUSTER_IP, FrontendKind.LOAD_BALANCER, FrontendKind.EXTERNAL_IP, FrontendKind.NODE_PORT)
 
 
@@ -88,7 +87,11 @@ def _claims_of(scene: Scene, service: Service, port: ServicePortSpec, packet: Pa
         for kind, addresses in external.items():
             if address in addresses and not _is_dangerous(scene, service, packet):
                 yield Claim(service, port, kind)
-    if packet.port == port.node_port and scene.answers_node_ports(address) and not _is_dangerous_node_port(scene, service, port):
+    if (
+        packet.port == port.node_port
+        and scene.answers_node_ports(address)
+        and not _is_dangerous_node_port(scene, service, packet)
+    ):
         yield Claim(service, port, FrontendKind.NODE_PORT)
 
 
@@ -114,17 +117,15 @@ def _is_dangerous(scene: Scene, service: Service, packet: Packet) -> bool:
     return not can_be_reached(address) or cuts_off_node or _takes_api_server(scene, service, address, port)
 
 
-def _is_dangerous_node_port(scene: Scene, service: Service, port: ServicePortSpec) -> bool:
-    """The guard for NodePorts. A NodePort is one frontend, refused on all addresses of the node or on none.
+def _is_dangerous_node_port(scene: Scene, service: Service, packet: Packet) -> bool:
+    """The guard for NodePorts. A NodePort is one frontend in its family, refused on all addresses of the node or on none.
 
     Protected ports are TCP ports (model of Settings), so a UDP NodePort of the same number is harmless.
     """
-    if port.protocol is Protocol.TCP and port.node_port in scene.settings.protected_ports:
+    if packet.protocol is Protocol.TCP and packet.port in scene.settings.protected_ports:
         return True
-    return any(
-        scene.answers_node_ports(address) and _takes_api_server(scene, service, address, port.node_port)
-        for address, _ in api_server_endpoints(scene)
-    )
+    hosts = {host for host, _ in api_server_endpoints(scene) if host.family is packet.destination.family}
+    return any(scene.answers_node_ports(host) and _takes_api_server(scene, service, host, packet.port) for host in hosts)
 
 
 def _takes_api_server(scene: Scene, service: Service, address: Address, port: int) -> bool:

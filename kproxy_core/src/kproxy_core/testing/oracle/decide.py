@@ -29,7 +29,7 @@ def decide(scene: Scene, packet: Packet) -> Verdict:
     claim = claimant(scene, packet)
     if claim is None:
         return _unclaimed(scene, packet)
-    if claim.kind is FrontendKind.LOAD_BALANCER and not _source_allowed(scene, claim, packet):
+    if _is_to_balancer(claim, packet) and not _source_allowed(scene, claim, packet):
         return Dropped()  # rule 6: whatever the origin (pods included, case S32), and before asking for endpoints
     listed = candidates(scene, claim, packet.destination.family)
     local_only = _needs_local_endpoint(scene, claim, packet)
@@ -60,6 +60,14 @@ def _unclaimed(scene: Scene, packet: Packet) -> Verdict:
         return Refused()
     ranges = (network for service_cidr in scene.snapshot.service_cidrs.values() for network in service_cidr.cidrs)
     return Dropped() if any(address in network for network in ranges) else Untouched()
+
+
+def _is_to_balancer(claim: Claim, packet: Packet) -> bool:
+    """Whether the packet is for an address of the Service's load balancer.
+
+    It may be listed as an external address too, or be the cluster address: source ranges apply to it in whatever guise.
+    """
+    return claim.kind is not FrontendKind.NODE_PORT and packet.destination in balancer_addresses(claim.service)
 
 
 def _source_allowed(scene: Scene, claim: Claim, packet: Packet) -> bool:

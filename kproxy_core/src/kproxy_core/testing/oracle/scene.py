@@ -46,22 +46,27 @@ class Scene:
     site: Site
 
     def node_addresses(self) -> frozenset[Address]:
-        """The addresses that are this node's: on its interfaces, or told by its Node object."""
+        """The addresses that are this node's: on its interfaces, told by its Node object, or its primary ones."""
+        primary = (self.primary_address(family) for family in Family)
+        addresses = (*self.site.addresses, *self._reported(), *(address for address in primary if address is not None))
+        return frozenset(address for address in addresses if can_be_reached(address))
+
+    def _reported(self) -> tuple[Address, ...]:
+        """What the Node object says, internal addresses before external ones."""
         node = self.snapshot.node
-        told = (*node.internal_addresses, *node.external_addresses) if node is not None else ()
-        return frozenset((*self.site.addresses, *told))
+        return (*node.internal_addresses, *node.external_addresses) if node is not None else ()
 
     def primary_address(self, family: Family) -> Address | None:
         """The node's main address in ``family``: ``bindAddress``, or the Node's first one, internal before external.
 
-        Without either there is none: kube-proxy goes on with loopback then, where no NodePort answers.
+        A Node without an address of the family has none: kube-proxy goes on with loopback then, where no NodePort answers.
+        Without a Node object, as when the proxy runs without a cluster, it is the first address of the interfaces.
         """
         bind = self.settings.bind_address
         if bind is not None and bind.family is family and any(bind):  # 0.0.0.0 and :: leave it to the Node
             return bind
-        node = self.snapshot.node
-        told = (*node.internal_addresses, *node.external_addresses) if node is not None else ()
-        return next((address for address in told if address.family is family), None)
+        known = self._reported() if self.snapshot.node is not None else filter(can_be_reached, self.site.addresses)
+        return next((address for address in known if address.family is family), None)
 
     def answers_node_ports(self, address: Address) -> bool:
         """Whether connections to ``address`` can mean a NodePort (``nodePortAddresses``, or the mode's default)."""
@@ -76,8 +81,9 @@ class Scene:
         here = address in self.site.addresses or is_loopback(address)
         if chosen is NodePortScope.ALL:
             return here
-        # Silent text: ranges that name one family only. Taken at their word, they select nothing of the other.
-        return here and any(address in network for network in chosen)
+        # Silent text: ranges that name one family only. Taken at their word, they select nothing of the other. And link-local
+        # addresses, which every interface of a pod brings along: ranges do not mean them.
+        return here and (is_loopback(address) or can_be_reached(address)) and any(address in network for network in chosen)
 
     def zone(self) -> str:
         """The node's zone, empty while unknown."""
