@@ -1,10 +1,11 @@
 """What a request says of who asks: bearer tokens from files, from programs, or as they are; read again when they change."""
 
-import contextlib
+import shutil
 import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,7 +112,7 @@ class ExecCredentials:
         self._run = run
         self._lock = threading.Lock()
         self._status: ExecStatus | None = None
-        self._directory = tempfile.TemporaryDirectory(prefix="kproxy-credentials-")
+        self._directory: Path | None = None
 
     def headers(self) -> Mapping[str, str]:
         """Return the header with the token, if it is a token that the program prints."""
@@ -136,7 +137,10 @@ class ExecCredentials:
         status = self.status()
         if not status.certificate:
             return None
-        paths = Path(self._directory.name, "client.crt"), Path(self._directory.name, "client.key")
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="kproxy-credentials-"))
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        paths = self._directory / "client.crt", self._directory / "client.key"
         for path, content in zip(paths, (status.certificate, status.key), strict=True):
             path.touch(mode=0o600)
             path.write_text(content)
@@ -144,8 +148,8 @@ class ExecCredentials:
 
     def close(self) -> None:
         """Remove the files."""
-        with contextlib.suppress(OSError):
-            self._directory.cleanup()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _printed(self) -> ExecStatus:
         try:

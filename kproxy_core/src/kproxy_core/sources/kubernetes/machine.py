@@ -194,7 +194,9 @@ class WatchMachine:
         if answer.too_large:
             self._doubt_version()
         elif self._mode is Mode.WATCH and (answer.code in NOT_SUPPORTED or answer.code in ABSENT):
-            self._position_lost()  # where listing is allowed and watching is not, lists at intervals are better than nothing
+            # Where listing is allowed and watching is not, lists at intervals are better than nothing.
+            self._position_lost()
+            self._plain_next = True
         if answer.code in ABSENT and self.resource.optional and self._mode is Mode.LIST:
             return self._absent(answer)
         self._fail(str(answer), answer.retry_after)

@@ -9,9 +9,9 @@ class Pace:
 
     ``first`` and ``longest`` bound the growing wait after failures; a watch that lived for ``steady`` makes earlier failures
     forgotten. ``relist_spread`` is the range over which the nodes of a cluster list anew at random, lest all do so at once.
-    ``watch`` is the range of timeoutSeconds asked of the server. ``silence`` is how long a watch may be without a byte: longer than
-    the minute between the server's bookmarks. ``list_silence`` and ``stream_silence`` are the same for a list, and for a streaming
-    list until it is complete. ``absent`` is the wait before an optional kind is asked for again.
+    ``watch`` is the range of timeoutSeconds asked of the server. ``silence`` is how long a watch may be without a byte: more than
+    the minute between the server's bookmarks. ``list_silence`` and ``stream_silence`` are the same for a list and, until it is
+    complete, for a streaming list. ``absent`` is the wait before an optional kind is asked for again.
     """
 
     first: float = 0.25
