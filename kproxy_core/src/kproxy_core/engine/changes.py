@@ -95,6 +95,8 @@ class ChangeTracker:
     def resolve(self) -> Resolution:
         """Bring the state up to date and tell what differs since the last call."""
         pending, self._watched.pending = self._watched.pending, Pending()
+        if self._settled is not None and not pending:
+            return Resolution(state=self._settled.state)
         first = self._settled is None
         settled = self._settled = self._settled or SettledServices(self._node_context())
         touched = pending.services
