@@ -26,8 +26,15 @@ class Admission:
         self._ports = itertools.cycle(NODE_PORTS)
 
     def admit(self, resource: Resource, obj: Object) -> Object:
-        """Return the object as it is to be stored. Raises ApiError when it is not valid."""
+        """Return the object as it is to be stored. Raises ApiError when it is not valid.
+
+        What was allocated for a Service stays with it, also when a writer leaves it out.
+        """
         if resource is SERVICES:
+            metadata = obj["metadata"]
+            old = self._store.get(resource, (metadata.get("namespace", ""), metadata.get("name", "")))
+            if old is not None:
+                obj = {**obj, "spec": _with_allocated(obj.get("spec") or {}, old.object["spec"])}
             return {**obj, "spec": self._service(obj), "status": {"loadBalancer": {}, **(obj.get("status") or {})}}
         if resource is ENDPOINT_SLICES:
             return _slice(obj)
@@ -80,6 +87,24 @@ class Admission:
         for stored in self._store[SERVICES].objects.values():
             for port in stored.object["spec"].get("ports") or ():
                 yield port.get("nodePort", 0)
+
+
+def _with_allocated(spec: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Carry addresses and node ports over from the version before."""
+    merged = dict(spec)
+    if merged.get("type") == "ExternalName":
+        return merged
+    if not merged.get("clusterIP") and not merged.get("clusterIPs") and old.get("clusterIP"):
+        merged.update({name: old[name] for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy") if name in old})
+    if merged.get("type") in ("NodePort", "LoadBalancer"):
+        allocated = {(port.get("name"), port["protocol"]): port.get("nodePort") for port in old.get("ports") or ()}
+        merged["ports"] = [
+            {**port, "nodePort": port.get("nodePort") or allocated.get((port.get("name"), port.get("protocol", "TCP")))}
+            for port in merged.get("ports") or ()
+        ]
+        if merged.get("externalTrafficPolicy") == "Local" and old.get("healthCheckNodePort"):
+            merged.setdefault("healthCheckNodePort", old["healthCheckNodePort"])
+    return merged
 
 
 def _slice(obj: Object) -> Object:
