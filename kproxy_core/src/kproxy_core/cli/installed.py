@@ -1,6 +1,6 @@
 """The installed modes as commands see them: each loaded by itself, broken ones included; and the best one, when none is named."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint
 
 import click
@@ -78,11 +78,12 @@ def check_name(mode: str) -> None:
     raise ConfigError(f"mode {mode!r} is not installed (installed: {', '.join(modes)}); {hint}")
 
 
-def choose_mode(wanted: str = "", must_work: bool = True) -> str:
+def choose_mode(wanted: str = "", must_work: bool = True, say: Callable[[str], object] | None = None) -> str:
     """Return the mode wanted, or the best installed one (whose probe passes here, if it must work here), and say so.
 
-    The best is one whose rules outlive the daemon, then one with more capabilities. Raises ``ConfigError`` when it is not
-    installed, or none is, ``UnsupportedError`` when there is none that loads and, if it must, works.
+    It is said by ``say``, on standard error unless that is given. The best is one whose rules outlive the daemon, then one with
+    more capabilities. Raises ``ConfigError`` when it is not installed, or none is, ``UnsupportedError`` when there is none that
+    loads and, if it must, works.
     """
     if wanted:
         check_name(wanted)
@@ -97,10 +98,14 @@ def choose_mode(wanted: str = "", must_work: bool = True) -> str:
         support = probe(mode.backend) if must_work else Support()
         if support.usable:
             works = " that work here" if must_work else ""
-            click.echo(f"mode {mode.name}: the best of the installed ones{works} (--mode chooses another)", err=True)
+            (say or _say)(f"mode {mode.name}: the best of the installed ones{works} (--mode chooses another)")
             return mode.name
         refused += [f"{mode.name}: {text}" for text in fatal_lines(support.findings)]
     raise UnsupportedError("none of the installed modes works here:\n  " + "\n  ".join(refused))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _rank(mode: InstalledMode) -> tuple[bool, int, str]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEBUGGING = 4
 """From this verbosity on, as in kube-proxy, the log holds what only somebody who looks for a fault wants to read."""
 
+PR_SET_PDEATHSIG = 1
+
 EXAMPLES = (
     ("kproxy run --source manifests:/etc/kproxy/manifests --mode nftables", ""),
     ("kubectl get services,endpointslices -A -o yaml | kproxy run --source manifests:-", "a snapshot of a cluster"),
@@ -66,8 +68,9 @@ class Verbosity(click.ParamType[int]):
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to write the log."
 )
 @alias("--logging-format", "log_format", type=click.Choice(["text", "json"]))
+@click.option("--end-with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one ends.")
 @click.pass_context
-def command(context: click.Context, /, manifests: str, netns: str | None, **options: Any) -> None:
+def command(context: click.Context, /, manifests: str, netns: str | None, end_with_parent: bool, **options: Any) -> None:
     """Keep the kernel as Services and EndpointSlices want it, until stopped.
 
     Reads what is in the kernel and changes only what differs, at the start as well. When it ends, the rules stay: connections go
@@ -78,11 +81,21 @@ def command(context: click.Context, /, manifests: str, netns: str | None, **opti
     """
     from kproxy_core.kernel.namespaces import entered
 
+    if end_with_parent:
+        _end_with_parent()
     given = with_aliases(context, options)
     settings = settings_from(context, given)
     with entered(netns):
         status = _run(settings, manifests, given)
     context.exit(status)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel stop this process, by SIGTERM, as soon as its parent is gone (man 2 prctl, PR_SET_PDEATHSIG)."""
+    import ctypes
+    import signal
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _run(settings: "Settings", manifests: str, given: Mapping[str, Any]) -> int:

@@ -1,0 +1,29 @@
+"""Becomes root of a user namespace of its own when this process may not make network namespaces."""
+
+import os
+import sys
+
+import click
+
+REENTERED = "KPROXY_DEMO_INSIDE"
+
+
+def become_able() -> None:
+    """Return when network namespaces may be made; otherwise run this program again, from its start, where they may.
+
+    Raises :class:`~kproxy_core.testing.lab.LabError` with what would help when that is not allowed either.
+    """
+    from kproxy_core.runtime.node_checks import CAP_NET_ADMIN, CAP_SYS_ADMIN, has_capability
+
+    able = has_capability(CAP_SYS_ADMIN) and has_capability(CAP_NET_ADMIN)
+    if able or os.environ.get(REENTERED):
+        return
+    from kproxy_core.testing.lab import LabError, exec_in_user_namespace
+
+    os.environ[REENTERED] = "1"
+    try:
+        exec_in_user_namespace([sys.executable, "-m", "kproxy_core.cli.main", *sys.argv[1:]])
+    except LabError as error:
+        raise click.ClickException(f"the demo needs network namespaces: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"the demo cannot start {sys.executable} in a user namespace: {error.strerror}") from error
