@@ -24,7 +24,7 @@ CITED_SITES = {
     "www.kernel.org",
     "www.rfc-editor.org",
 }
-FOR_EXAMPLES = re.compile(r"(.+\.)?(example|invalid|test|localhost|example\.(com|net|org))|\[?[\d.:a-fA-F]+\]?|.*[{<$].*")
+FOR_EXAMPLES = re.compile(r"(.+\.)?(example|invalid|test|localhost|svc|example\.(com|net|org))|\[?[\d.:a-fA-F]+\]?|.*[{<$].*")
 SITE = re.compile(r"\bhttps?://([^\s/:\"'`)>]+|\[[^\]]+\])")
 SOMEBODYS_MACHINE = re.compile(r"(?<![\w.~$}])/(?:work|root|home|Users)/\w|\b(?:index-url|find-links)\b")
 
