@@ -69,9 +69,9 @@ def _show(document: dict[str, Any]) -> None:
     if not document["loads"]:
         click.echo(f"  {click.style('does not load', fg='red')}: {document['error']}")
         return
-    missing = [finding["name"] for finding in document["findings"] if finding["state"] == "missing"]
-    works = click.style("works here", fg="green") if document["usable"] else click.style("does not work here", fg="red")
-    hint = f": {', '.join(missing)} missing; kproxy probe {document['name']} says what to do" if missing else ""
-    click.echo(f"  {works}{hint}")
+    if document["usable"]:
+        click.echo(f"  {click.style('works here', fg='green')}")
+    else:
+        click.echo(f"  {click.style('does not work here', fg='red')}; kproxy probe {document['name']} says why, and what to do")
     for sentence in document["capabilities"].values():
         click.echo(f"  - {sentence}")

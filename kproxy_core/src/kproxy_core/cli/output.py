@@ -1,8 +1,7 @@
-"""Writing results: aligned text for people, one JSON document for programs, colour only where it is wanted."""
+"""Writing results: text for people, one JSON document for programs, colour only where it is wanted."""
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -55,17 +54,6 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align rows of cells into lines; the last column is left as long as it is. The cells bear no colour codes."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def counted(number: int, thing: str) -> str:
     """Return ``1 thing`` or ``2 things``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def is_terminal() -> bool:
-    """Whether a person looks at standard output."""
-    return sys.stdout.isatty()

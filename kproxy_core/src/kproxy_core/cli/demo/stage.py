@@ -19,7 +19,7 @@ PATIENCE = 10.0
 
 WINDOW = 1.5
 STEP = 0.1
-"""Seconds over which shares are counted while one watches, and between two snapshots for that."""
+"""Seconds over which shares are counted while one watches, and between two looks at the counts."""
 
 
 @define(kw_only=True)
@@ -36,6 +36,7 @@ class Stage:
     measured: dict[str, float] = field(factory=dict)
     paused: dict[str, str] = field(factory=dict)
     _past: deque[tuple[float, dict[str, Counts]]] = field(factory=deque, init=False)
+    _shown: float = field(default=0.0, init=False)
 
     def expect(self, name: str, ok: bool, detail: str) -> None:
         """Note whether something held, and show it."""
@@ -51,7 +52,9 @@ class Stage:
 
         def looked() -> bool:
             self.daemon.check()
-            self.view.show(self.board())
+            if time.monotonic() - self._shown >= STEP:
+                self._shown = time.monotonic()
+                self.view.show(self.board())
             return condition()
 
         return self.interruption.wait_until(looked, patience)
@@ -63,8 +66,7 @@ class Stage:
     def board(self) -> list[BoardService]:
         """The counts as a board; the shares are those of the last moments, so that a change can be seen."""
         now, counts = time.monotonic(), self.counts()
-        if not self._past or now - self._past[-1][0] >= STEP:
-            self._past.append((now, counts))
+        self._past.append((now, counts))
         while len(self._past) > 1 and now - self._past[1][0] >= WINDOW:
             self._past.popleft()
         recent = {name: one.since(self._past[0][1][name]) for name, one in counts.items()}
