@@ -124,7 +124,7 @@ class NftSocket(Closing):
         answers = self._get(MessageKind.GETGEN, Family.UNSPEC, b"", "read the nf_tables generation")
         return Generation.decode(answers[0]).id
 
-    def consistently(self, read: Callable[[], _T]) -> tuple[_T, int]:
+    def consistently(self, read: Callable[[], _T], what: str = "read nf_tables") -> tuple[_T, int]:
         """Call `read` (which lists several things) until nothing was changed meanwhile: its result, and the generation.
 
         Raises DumpInterruptedError when somebody changes something all the time.
@@ -136,7 +136,7 @@ class NftSocket(Closing):
             if after == before:
                 return result, after
             before = after
-        raise DumpInterruptedError(f"nf_tables changed during each of {_READ_ATTEMPTS} attempts to read it")
+        raise DumpInterruptedError(f"{what}: nf_tables changed during each of {_READ_ATTEMPTS} attempts")
 
     def tables(self, family: Family = Family.UNSPEC) -> tuple[Table, ...]:
         """All tables of a family (UNSPEC: of all)."""
@@ -182,8 +182,14 @@ class NftSocket(Closing):
         return next((element for m in answers for element in decode_elements(m.payload)), None)
 
     def _dump_elements(self, codec: ElementCodec) -> list[Message]:
+        """List a set's elements, consistent as to transactions (packets may add to it all the time).
+
+        Of these listings alone the kernel does not say when a transaction came between (seen on 6.18), and one
+        then lacks elements that were there throughout.
+        """
         wanted = netlink.string(1, codec.table) + netlink.string(2, codec.set_name)
-        return self._dump(MessageKind.GETSETELEM, codec.family, wanted, f"list elements of {codec.set_name}")
+        what = f"list elements of {codec.set_name}"
+        return self.consistently(lambda: self._dump(MessageKind.GETSETELEM, codec.family, wanted, what), what)[0]
 
     def _dump(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
         number = nfnetlink.message_type(Subsystem.NFTABLES, kind)

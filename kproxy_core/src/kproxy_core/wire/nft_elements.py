@@ -266,14 +266,15 @@ def element_at(operation: Operation, offset: int) -> int | None:
     return None
 
 
-def _index_at(raw: bytes, start: int, at: int) -> int:
+def _index_at(raw: bytes, start: int, at: int) -> int | None:
     index = 0
-    while True:
+    while start + 4 <= len(raw):
         length, _ = ATTRIBUTE_HEADER.unpack_from(raw, start)
         start += max(4, (length + 3) & ~3)
         if at < start:
             return index
         index += 1
+    return None
 
 
 def _new_flags(exclusive: bool) -> int:

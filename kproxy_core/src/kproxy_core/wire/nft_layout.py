@@ -71,6 +71,12 @@ def _encode_u8(number: int) -> bytes:
     return int(number).to_bytes(1, "big")
 
 
+def _encode_text(text: str) -> bytes:
+    if "\0" in text:
+        raise EncodingError(f"text with a zero byte: {text!r}")
+    return text.encode() + b"\0"
+
+
 def numbered(names: type[_E], width: int = 4) -> Kind:
     """A number that has names; one without a name (of a newer kernel) stays a plain number."""
 
@@ -88,7 +94,7 @@ REGISTER: Final = Kind(_encode_register, _decode_register)
 U32: Final = Kind(_encode_u32, lambda value: netlink.decode_number(value, 4))
 U64: Final = Kind(_encode_u64, lambda value: netlink.decode_number(value, 8))
 U8: Final = Kind(_encode_u8, lambda value: netlink.decode_number(value, 1))
-TEXT: Final = Kind(lambda text: str(text).encode() + b"\0", netlink.decode_string)
+TEXT: Final = Kind(_encode_text, netlink.decode_string)
 DATA: Final = Kind(encode_data, decode_data, nested=True)
 
 
