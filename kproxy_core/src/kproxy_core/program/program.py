@@ -14,6 +14,8 @@ from kproxy_core.model.names import ServicePortKey
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class ContractError(Exception):
@@ -79,9 +81,9 @@ def replace(
     ``replace`` fragment by fragment equals ``link`` of the final ones. The work is proportional to the updates, apart from one
     shallow copy of each top-level mapping. ``program`` must come from ``link`` or ``replace``, not from the kernel.
     """
-    fragments = dict(program.fragments)
-    common = dict(program.common)
-    uses = dict(program.uses)
+    fragments = _copied(program.fragments)
+    common = _copied(program.common)
+    uses = _copied(program.uses)
     if scaffold is not None:
         common = {key: value for key, value in common.items() if key in uses} | dict(scaffold)
     # All old fragments let go before any new one takes hold: a shared value may change for all of its users at once.
@@ -94,6 +96,11 @@ def replace(
             fragments[key] = new
             _acquire(new.shared, common, uses)
     return Program(fragments=fragments, common=common, uses=uses)
+
+
+def _copied(mapping: Mapping[T, U]) -> dict[T, U]:
+    # CPython copies a dict from which keys were deleted block by block with copy(), but key by key with dict().
+    return mapping.copy() if isinstance(mapping, dict) else dict(mapping)
 
 
 def _release(shared: Mapping[K, V], common: dict[K, V], uses: dict[K, int]) -> None:
