@@ -27,6 +27,11 @@ class OpenSockets:
                 raise InterruptedRequestError("the connection is not wanted any more")
             self._sockets.add(sock)
 
+    def discard(self, sock: Any) -> None:
+        """Take a socket out again."""
+        with self._lock:
+            self._sockets.discard(sock)
+
     def interrupt(self) -> None:
         """Shut all of them down: reads and writes on them end at once."""
         with self._lock:
@@ -56,12 +61,30 @@ def _tracked(pool: type[HTTPConnectionPool], sockets: OpenSockets) -> type[HTTPC
     base: Any = pool.ConnectionCls
 
     class Connection(base):  # type: ignore[misc]
-        def connect(self) -> None:
-            super().connect()
+        _second: socket.socket | None = None
+
+        def _new_conn(self) -> socket.socket:
+            # By a second descriptor it can be shut down even while TLS has taken the first one away for its handshake.
+            made: socket.socket = super()._new_conn()
+            self._second = made.dup()
             try:
+                sockets.add(self._second)
+            except InterruptedRequestError:
+                made.close()
+                raise
+            return made
+
+        def connect(self) -> None:
+            try:
+                super().connect()
                 sockets.add(self.sock)
             except InterruptedRequestError:
                 self.close()
                 raise
+            finally:
+                second, self._second = self._second, None
+                if second is not None:
+                    sockets.discard(second)
+                    second.close()
 
     return type(pool.__name__, (pool,), {"ConnectionCls": Connection})

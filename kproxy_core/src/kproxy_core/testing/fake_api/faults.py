@@ -41,16 +41,19 @@ class Faults:
 
     ``chunk_size`` splits all that watches send into pieces of at most that many bytes, each its own HTTP chunk and packet.
     ``delay`` is waited before each answer and each piece, in seconds. ``streaming_lists`` false refuses sendInitialEvents as
-    servers without the WatchList feature do; ``expired_as_http`` answers a watch from a forgotten version with HTTP 410, not with
-    an ERROR event. ``bookmarks`` false leaves all bookmarks out, as a server that does not know allowWatchBookmarks.
+    servers without the WatchList feature do; ``ignores_streaming_lists`` takes no notice of it, as servers before it was thought
+    of. ``expired_as_http`` answers a watch from a forgotten version with HTTP 410, not with an ERROR event. ``bookmarks`` false
+    leaves all bookmarks out. ``watch_seconds`` ends watches after that time, whatever they ask for.
     """
 
     def __init__(self) -> None:
         self.chunk_size = 0
         self.delay = 0.0
         self.streaming_lists = True
+        self.ignores_streaming_lists = False
         self.expired_as_http = False
         self.bookmarks = True
+        self.watch_seconds: float | None = None
         self._lock = threading.Lock()
         self._refusals: list[_Refusal] = []
         self._speaking = threading.Event()

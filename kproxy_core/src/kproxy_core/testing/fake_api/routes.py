@@ -132,14 +132,13 @@ class Routes:
                 raise refusal
             line = error_line(refusal)
             return HttpAnswer(stream=lambda writer: _one_line(writer, line))
-        end_of_list = query.get("sendInitialEvents") in ("true", "1")
-        return HttpAnswer(stream=lambda writer: self._run(stream, writer, end_of_list=end_of_list))
+        return HttpAnswer(stream=lambda writer: self._run(stream, writer))
 
-    def _run(self, stream: Stream, writer: Writer, *, end_of_list: bool) -> None:
+    def _run(self, stream: Stream, writer: Writer) -> None:
         with self.store.changed:
             self.streams.append(stream)
         try:
-            stream.run(writer, end_of_list=end_of_list)
+            stream.run(writer)
         finally:
             with self.store.changed:
                 self.streams.remove(stream)

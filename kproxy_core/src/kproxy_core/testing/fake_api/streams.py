@@ -50,18 +50,24 @@ Command = Callable[[Writer], bool]
 
 @frozen(kw_only=True)
 class WatchPlan:
-    """A watch that is allowed: what it is about and from where. ``start`` None means from now, with what is there first."""
+    """A watch that is allowed: what it is about and from where.
+
+    ``start`` None means from now, with what is there first; ``end_of_list`` has the bookmark sent that ends a streaming list.
+    """
 
     resource: Resource
     selection: Selection
     start: int | None
     initial_events: bool
+    end_of_list: bool
     bookmarks: bool
     timeout: float
 
 
 def plan_watch(target: Target, query: Query, faults: Faults) -> WatchPlan:
     """Read the parameters of a watch. Raises ApiError where the API server refuses them."""
+    if faults.ignores_streaming_lists:
+        query = {name: value for name, value in query.items() if name not in ("sendInitialEvents", "resourceVersionMatch")}
     wants_initial = query.get("sendInitialEvents") in ("true", "1")
     match = query.get("resourceVersionMatch", "")
     if "sendInitialEvents" in query and not faults.streaming_lists:
@@ -82,8 +88,9 @@ def plan_watch(target: Target, query: Query, faults: Faults) -> WatchPlan:
         selection=selection(target, query),
         start=None if wants_initial or not start else start,
         initial_events=wants_initial or not start,
+        end_of_list=wants_initial,
         bookmarks=query.get("allowWatchBookmarks") in ("true", "1") and faults.bookmarks,
-        timeout=seconds or random.uniform(*DEFAULT_TIMEOUT),
+        timeout=faults.watch_seconds if faults.watch_seconds is not None else seconds or random.uniform(*DEFAULT_TIMEOUT),
     )
 
 
@@ -113,11 +120,11 @@ class Stream:
             self._position = self._store.version if start is None else start
             return None
 
-    def run(self, writer: Writer, *, end_of_list: bool) -> None:
-        """Answer the watch until it ends. ``end_of_list`` has the bookmark sent that ends a streaming list."""
+    def run(self, writer: Writer) -> None:
+        """Answer the watch until it ends."""
         deadline = time.monotonic() + self.plan.timeout
         if self.plan.initial_events:
-            self._send_initial(writer, end_of_list=end_of_list)
+            self._send_initial(writer)
         next_bookmark = time.monotonic() + self._bookmark_interval
         while True:
             lines, commands = self._next(min(deadline, next_bookmark), writer)
@@ -146,14 +153,14 @@ class Stream:
         """Return the last ``count`` events once more, as they were."""
         return list(self._lines(self._store[self.plan.resource].last(count)))
 
-    def _send_initial(self, writer: Writer, *, end_of_list: bool) -> None:
+    def _send_initial(self, writer: Writer) -> None:
         with self._store.locked():
             found = [stored for stored in self._store[self.plan.resource].sorted() if self.plan.selection.selects(stored)]
             self._position = self._store.version
         for start in range(0, len(found), LINES_A_CHUNK):
             part = found[start : start + LINES_A_CHUNK]
             writer.chunk(b"".join(event_line("ADDED", self.plan.resource, stored) for stored in part))
-        if end_of_list and self.plan.bookmarks:
+        if self.plan.end_of_list and self.plan.bookmarks:
             writer.chunk(self._bookmark(INITIAL_EVENTS_END))
 
     def _next(self, until: float, writer: Writer) -> tuple[list[bytes] | None, list[Command]]:
