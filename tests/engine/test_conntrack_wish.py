@@ -60,12 +60,27 @@ def test_the_wish_survives_a_failed_sync() -> None:
     play = started(kernel)
     kernel.fault = FailKeys(lambda key: True, retryable=True)
     play >> gone(DNS)
-    play.advance(30)
+    play.advance(0.5)
+    assert play.transcript.count("sync failed: no such luck") == 3
     assert "clean" not in play.transcript
     kernel.fault = no_faults
     play.advance(30)
     assert play.transcript.count("clean") == 1
     assert len(play.cleanings[-1].gone_frontends) == 1
+
+
+def test_what_the_kernel_refuses_to_let_go_of_is_cleaned_when_it_has() -> None:
+    kernel = MemoryKernel()
+    play = started(kernel)
+    kernel.fault = FailKeys(lambda key: key[0] == "frontend")
+    play >> gone(DNS)
+    kernel.fault = no_faults
+    play.advance(30)
+    assert play.reports[-1].ok
+    assert len(play.cleanings[-1].gone_frontends) == 1
+    play.advance(1) >> put(udp_slice("10.244.1.9")) >> put(DNS)
+    play.advance(1)
+    assert not play.cleanings[-1].gone_frontends
 
 
 def test_the_wish_survives_a_failed_cleaning() -> None:

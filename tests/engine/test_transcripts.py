@@ -1,11 +1,14 @@
 """What the engine does, event by event, under a fake clock and on the in-memory kernel."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+
+from attrs import evolve
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.engine import events as e
-from kproxy_core.plugin.backend import Drift
-from kproxy_core.testing.memory_backend import MemoryBackend, MemoryKernel
+from kproxy_core.plugin.backend import ApplyResult, Drift
+from kproxy_core.testing.memory_backend import MemoryBackend, MemoryDataplane, MemoryKernel, Operation
 from kproxy_core.testing.playbook import SETTINGS, Playbook
 from kproxy_core.testing.sketch import NODE, listed, node, put, service, slice_of
 
@@ -18,7 +21,8 @@ def started(kernel: MemoryKernel | None = None, settings: Settings = SETTINGS) -
     """A playbook after a first good sync of one Service with two endpoints: nine objects in the kernel."""
     play = Playbook(MemoryBackend(kernel or MemoryKernel()), settings)
     play >> listed(HERE, WEB, WEB_ENDPOINTS) << ("read", "apply 9", "sync 9", "clean")
-    return play.advance(10) << ()
+    play.advance(10).transcript.clear()
+    return play
 
 
 def endpoints(count: int) -> list[str]:
@@ -226,6 +230,34 @@ def test_two_who_fight_over_the_rules_do_not_keep_the_processor_busy() -> None:
         play.backend.kernel.meddle(dict.clear)
         play.drift().advance(0.01)
     assert 10 <= len(play.reports) <= 40
+
+
+class Draining(MemoryDataplane):
+    """A dataplane with something left to do in seven seconds, once."""
+
+    def __init__(self, kernel: MemoryKernel, wakes: list[float]) -> None:
+        super().__init__(kernel)
+        self.wakes = wakes
+
+    def apply(self, plan: Sequence[Operation]) -> ApplyResult:
+        return evolve(super().apply(plan), wake_at=self.wakes.pop() if self.wakes else None)
+
+
+class DrainingBackend(MemoryBackend):
+    def open(self) -> MemoryDataplane:
+        return Draining(self.kernel, [1007.0])
+
+
+def test_the_kernel_is_looked_at_when_deferred_work_is_due() -> None:
+    play = Playbook(DrainingBackend()) >> listed(HERE, WEB, WEB_ENDPOINTS) << ("read", "apply 9", "sync 9", "clean")
+    play.advance(6.9) << ()
+    play.advance(0.2) << ("read", "sync 0")
+    play.advance(20) << ()
+
+
+def test_a_sync_period_of_nothing_does_not_make_a_busy_loop() -> None:
+    play = started(settings=Settings(node_name=NODE, sync_period=0.0))
+    assert len(play.reports) <= 12
 
 
 # -- the end

@@ -42,7 +42,12 @@ class Backlog:
         times, self.trigger_times = tuple(self.trigger_times), []
         return times
 
-    def take_conntrack(self) -> frozenset[FrontendKey]:
-        """Hand over the wish for a cleaning, with the frontends that are gone."""
-        gone, self.gone_frontends, self.conntrack = frozenset(self.gone_frontends), set(), False
+    def take_conntrack(self, *, keep: bool) -> frozenset[FrontendKey]:
+        """Hand over the wish for a cleaning, with the frontends that are gone.
+
+        These are kept for the next cleaning, too, where the kernel may have refused to let go of some.
+        """
+        gone, self.conntrack = frozenset(self.gone_frontends), False
+        if not keep:
+            self.gone_frontends = set()
         return gone

@@ -38,6 +38,10 @@ from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Drift, Failure, 
 from kproxy_core.program.delta import diff_programs
 from kproxy_core.program.program import Program
 
+SHORTEST_CHECK = 1.0
+"""Seconds between two comparisons with the kernel, however short the sync period."""
+PATIENCE = 3
+"""Attempts after which a failure that the kernel calls passing is taken for a refusal, so that it does not hold up the others."""
 FEW = 256
 """Up to this many Service ports are put into a fixed order, so that what is done can be reproduced; sorting more would cost."""
 
@@ -99,7 +103,7 @@ class Engine:
         self._first_waiting: float | None = None
 
         self._pace = Pace(least=settings.min_sync_period)
-        self._backoff = Backoff(longest=min(LONGEST_RETRY, settings.sync_period))
+        self._backoff = Backoff(longest=min(LONGEST_RETRY, max(settings.sync_period, SHORTEST_CHECK)))
         self._check_at = math.inf
         self._drift: Drift | None = None
         self._drift_count = 0
@@ -371,7 +375,7 @@ class Engine:
             return [*self._accept(phase.trial), *self._go_on(now)]
         self._is_known = self._is_known and result.unchanged
         passing = [failure.message for failure in result.failures if failure.retryable]
-        if passing:
+        if passing and self._backoff.failures < PATIENCE:
             return self._give_up("; ".join(passing), now)
         effects = self._divide(result.failures, now)
         if self._work is None:
@@ -400,11 +404,12 @@ class Engine:
             return self._give_up(f"what all Services need was refused: {reasons}", now)
         except TooManyRefusalsError:
             return self._give_up(f"too much was refused: {reasons}", now)
-        return [effect for port in sorted(culprits) for effect in self._refuse(port, culprits[port], now)]
+        passing = any(failure.retryable for failure in failures)
+        return [effect for port in sorted(culprits) for effect in self._refuse(port, culprits[port], now, passing=passing)]
 
-    def _refuse(self, port: ServicePortKey, reason: str, now: float) -> Collection[Effect]:
+    def _refuse(self, port: ServicePortKey, reason: str, now: float, *, passing: bool = False) -> Collection[Effect]:
         known = self._quarantine.reasons.get(port)
-        self._quarantine = self._quarantine.refused(port, reason, now)
+        self._quarantine = self._quarantine.refused(port, reason, now, passing=passing)
         return [] if known == reason else [e.ReportRefused(port=port, reason=reason)]
 
     def _finish(self, now: float) -> Collection[Effect]:
@@ -418,7 +423,7 @@ class Engine:
         if self._first_waiting is not None:
             self._health = self._health.changed(self._first_waiting)
         if self._backlog.conntrack:
-            gone = self._backlog.take_conntrack()
+            gone = self._backlog.take_conntrack(keep=bool(self._quarantine.refusals))
             self._cleaning = self._cleaning.wished(self._applied_state(), gone)
         return self._end("", self._backlog.take_trigger_times(), now)
 
@@ -444,6 +449,6 @@ class Engine:
         if self._account.commits:
             self._pace = self._pace.committed(self._account.started, now)
         if self._account.full:
-            self._check_at = min(self._check_at, now + self._settings.sync_period)
+            self._check_at = min(self._check_at, now + max(self._settings.sync_period, SHORTEST_CHECK))
         self._last_report = self._account.report(now, self._quarantine.reasons, error, trigger_times)
         return [e.AnnounceSync(self._last_report)]

@@ -10,6 +10,8 @@ from kproxy_core.model.names import ServicePortKey
 FIRST_RETRY = 1.0
 LONGEST_RETRY = 300.0
 """Seconds. A refused Service port is tried again rarely, since trying costs the same as a sync, and at once when it changes."""
+LONGEST_RETRY_PASSING = 10.0
+"""The same where the kernel says that the failure will pass."""
 
 
 @frozen(kw_only=True)
@@ -46,10 +48,11 @@ class Quarantine:
         """Who is to be tried again."""
         return frozenset(port for port, refusal in self.refusals.items() if refusal.backoff.until <= now)
 
-    def refused(self, port: ServicePortKey, reason: str, now: float) -> "Quarantine":
-        """Put a Service port in, or let one that was refused again wait longer."""
+    def refused(self, port: ServicePortKey, reason: str, now: float, *, passing: bool = False) -> "Quarantine":
+        """Put a Service port in, or let one that was refused again wait longer; ``passing`` as the kernel has it."""
         old = self.refusals.get(port, Refusal(reason=reason, since=now))
-        return Quarantine({**self.refusals, port: evolve(old, reason=reason, backoff=old.backoff.failed(now))})
+        backoff = evolve(old.backoff, longest=LONGEST_RETRY_PASSING if passing else LONGEST_RETRY).failed(now)
+        return Quarantine({**self.refusals, port: evolve(old, reason=reason, backoff=backoff)})
 
     def released(self, ports: Iterable[ServicePortKey]) -> "Quarantine":
         """Let Service ports out."""

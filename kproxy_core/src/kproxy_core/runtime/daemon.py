@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from kproxy_core.engine import events as e
@@ -123,13 +123,13 @@ class Daemon:
         self._effects: deque[e.Effect] = deque()
         self._is_done = False
         feeds = [
-            Feed(name="control", descriptor=control.fileno, poll=self._poll_control),
-            Feed(name="the address watch", descriptor=addresses.fileno, poll=lambda: self._poll_addresses(addresses)),
+            Feed(name="control", descriptor=control.fileno, poll=control.take),
+            Feed(name="the address watch", descriptor=addresses.fileno, poll=lambda: _poll_addresses(addresses)),
             Feed(name="the watch for drift", descriptor=kernel.fileno, poll=self._poll_drift, every=POLL_PERIOD),
             *(self._feed_of(source) for source in options.sources),
         ]
         if lock is not None:
-            feeds.append(Feed(name="the writer lock", descriptor=lock.fileno, poll=lambda: lock.handle(self._answer)))
+            feeds.append(Feed(name="the writer lock", descriptor=lock.fileno, poll=lambda: self._poll_lock(lock)))
         self._feeds = Feeds(feeds)
 
     def run(self) -> None:
@@ -142,7 +142,8 @@ class Daemon:
             if self._effects:
                 self._perform(self._effects.popleft())
             now = time.monotonic()
-            self._feeds.poll(ready, now)
+            for event in self._feeds.poll(ready, now):
+                self._tell(event)
             if not self._effects and self._engine.deadline <= now:
                 self._tell(e.TimePassed())
 
@@ -156,27 +157,16 @@ class Daemon:
     # -- events
 
     def _feed_of(self, source: Source) -> Feed:
-        every = POLL_PERIOD if source.fileno() < 0 else math.inf
-        return Feed(name=source.name, descriptor=source.fileno, poll=functools.partial(self._poll_source, source), every=every)
+        poll = functools.partial(_poll_source, source)
+        return Feed(name=source.name, descriptor=source.fileno, poll=poll, every_unwatched=POLL_PERIOD)
 
-    def _poll_source(self, source: Source) -> None:
-        changes = source.poll()
-        if changes:
-            self._tell(e.ChangesArrived(changes))
-
-    def _poll_addresses(self, addresses: AddressFeed) -> None:
-        found = addresses.poll()
-        if found is not None:
-            self._tell(e.AddressesSeen(found))
-
-    def _poll_drift(self) -> None:
+    def _poll_drift(self) -> Iterable[e.Event]:
         drift = self._kernel.drift()
-        if drift is not None:
-            self._tell(e.DriftNoticed(drift))
+        return () if drift is None else (e.DriftNoticed(drift),)
 
-    def _poll_control(self) -> None:
-        for event in self._control.take():
-            self._tell(event)
+    def _poll_lock(self, lock: WriterLock) -> Iterable[e.Event]:
+        lock.handle(self._answer)
+        return ()
 
     def _tell(self, event: e.Event) -> None:
         self._effects.extend(self._engine.step(event, time.monotonic()))
@@ -232,3 +222,13 @@ class Daemon:
         if error:
             log.warning("stale UDP flows could not be deleted, and will be tried again: %s", error)
         self._control.post(e.ConntrackCleaned(error))
+
+
+def _poll_source(source: Source) -> Iterable[e.Event]:
+    changes = source.poll()
+    return (e.ChangesArrived(changes),) if changes else ()
+
+
+def _poll_addresses(addresses: AddressFeed) -> Iterable[e.Event]:
+    found = addresses.poll()
+    return () if found is None else (e.AddressesSeen(found),)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from attrs import define, field
 
+from kproxy_core.engine.events import Event
 from kproxy_core.engine.schedule import Backoff
 from kproxy_core.runtime.logs import LOGGER
 
@@ -19,12 +20,17 @@ LONGEST_RETRY = 30.0
 
 @define(eq=False)
 class Feed:
-    """Something to poll. ``descriptor`` may give -1 for none; ``every`` is the longest time between two polls, in seconds."""
+    """Something to poll.
+
+    ``poll`` returns what the engine is to be told. ``descriptor`` may give -1 for none. ``every`` is the longest time between two
+    polls, in seconds, ``every_unwatched`` that without a descriptor.
+    """
 
     name: str
     descriptor: Callable[[], int]
-    poll: Callable[[], object]
+    poll: Callable[[], Iterable[Event]]
     every: float = math.inf
+    every_unwatched: float = math.inf
     due: float = -math.inf
     registered: int = -1
     error: str = ""
@@ -44,20 +50,18 @@ class Feeds:
         ready = self._selector.select(None if math.isinf(timeout) and timeout > 0 else max(0.0, timeout))
         return [key.data for key, _ in ready]
 
-    def poll(self, ready: Iterable[Feed], now: float) -> None:
-        """Poll the ready ones and those that are due."""
+    def poll(self, ready: Iterable[Feed], now: float) -> list[Event]:
+        """Poll the ready ones and those that are due; return what the engine is to be told, in the order of the feeds."""
         chosen = {*ready, *(feed for feed in self._feeds if feed.due <= now)}
-        for feed in self._feeds:
-            if feed in chosen:
-                self._poll(feed, now)
+        return [event for feed in self._feeds if feed in chosen for event in self._poll(feed, now)]
 
     def close(self) -> None:
         """Wait for nothing more."""
         self._selector.close()
 
-    def _poll(self, feed: Feed, now: float) -> None:
+    def _poll(self, feed: Feed, now: float) -> tuple[Event, ...]:
         try:
-            feed.poll()
+            told = tuple(feed.poll())
             self._register(feed, feed.descriptor())
         except Exception as error:
             self._register(feed, -1)
@@ -66,12 +70,13 @@ class Feeds:
             if str(error) != feed.error:
                 feed.error = str(error)
                 log.exception("%s failed, and will be tried again", feed.name)
-            return
+            return ()
         if feed.error:
             log.info("%s works again", feed.name)
         feed.error = ""
         feed.backoff = feed.backoff.succeeded()
-        feed.due = now + feed.every
+        feed.due = now + (feed.every if feed.registered >= 0 else min(feed.every, feed.every_unwatched))
+        return told
 
     def _register(self, feed: Feed, descriptor: int) -> None:
         if descriptor == feed.registered:
