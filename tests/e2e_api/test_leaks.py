@@ -13,7 +13,7 @@ from .objects import service
 from .servers import FakeServer, access_to
 from .watching import FAST, PATIENCE, Watching, watching
 
-RECONNECTS = int(os.environ.get("KPROXY_RECONNECTS", "1500"))
+RECONNECTS = int(os.environ.get("KPROXY_RECONNECTS", "3000"))
 AT_ONCE = evolve(FAST, first=0.0, relist_spread=0.0)
 WARM_UP = 200
 SPARE_OBJECTS = 300

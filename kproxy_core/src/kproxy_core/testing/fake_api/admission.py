@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kproxy_core.testing.fake_api.answers import invalid
-from kproxy_core.testing.fake_api.resources import ENDPOINT_SLICES, SERVICES, Object, Resource
+from kproxy_core.testing.fake_api.resources import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES, Object, Resource
 from kproxy_core.testing.fake_api.store import Store
 
 SERVICE_RANGES = ("10.96.0.0/12", "fd00:10:96::/112")
@@ -38,6 +38,8 @@ class Admission:
             return {**obj, "spec": self._service(obj), "status": {"loadBalancer": {}, **(obj.get("status") or {})}}
         if resource is ENDPOINT_SLICES:
             return _slice(obj)
+        if resource in (NODES, SERVICE_CIDRS):
+            return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
         return obj
 
     def _service(self, obj: Object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def _service_fields(obj: Object) -> dict[str, str]:
     return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class Resource:
     """One resource: where it lives and by which fields, beside name and namespace, it can be selected.
 
