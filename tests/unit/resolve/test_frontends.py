@@ -114,6 +114,7 @@ def ranges(*texts: str) -> dict[str, Any]:
         pytest.param(ranges("198.51.100.0/24", "0.0.0.0/0"), None, id="everybody"),
         pytest.param(ranges("2001:db8:9::/48"), None, id="of the other family only"),
         pytest.param(ranges("198.51.100.0/24", "::/0"), ["198.51.100.0/24"], id="everybody of the other family"),
+        pytest.param(ranges("198.51.100.0/24", "192.0.3.0/24"), ["192.0.3.0/24", "198.51.100.0/24"], id="the node may not"),
         pytest.param(
             ranges("192.0.2.0/24"), ["192.0.2.0/24", "203.0.113.1/32", "203.0.113.2/32"], id="the node may, so its addresses may"
         ),
@@ -194,10 +195,9 @@ API_SERVERS = frozenset({(parse_address("192.0.2.1"), 6443), (parse_address("192
             {"ports": (ServicePortSpec(port=80, node_port=6443),)}, "*:6443", id="the API server of this node by NodePort"
         ),
         pytest.param(
-            {"ports": (ServicePortSpec(port=6443),), "cluster_ips": (parse_address("192.0.2.9"),)},
-            "192.0.2.9:6443",
-            id="any kind",
+            {"cluster_ips": (parse_address("192.0.2.9"),)}, "192.0.2.9:80", id="an API server's address as cluster address"
         ),
+        pytest.param({"cluster_ips": (parse_address("192.0.2.1"),)}, "192.0.2.1:80", id="this node's address as cluster address"),
         pytest.param({"ports": (ServicePortSpec(port=443),), **external("192.0.2.1")}, "", id="a node address on another port"),
         pytest.param({"ports": (ServicePortSpec(port=22),), **external("198.51.100.1")}, "", id="another address on port 22"),
         pytest.param({"ports": (ServicePortSpec(port=80, node_port=22, protocol=Protocol.UDP),)}, "", id="UDP is none of SSH's"),
@@ -231,3 +231,9 @@ def test_the_protected_ports_are_the_operators(make_service: Make, decide: Make)
     resolved = decide(service, (), Settings(node_name="here", protected_ports=frozenset({30022})))
     assert frontends(resolved) == ["ClusterIP 10.96.0.10:80"]
     assert "protected" in resolved.diagnostics[0].message
+
+
+def test_an_impossible_address_of_the_load_balancer_is_no_source_to_let_in(make_service: Make, decide: Make) -> None:
+    service = make_service(ingress=ingress("203.0.113.1", "127.0.0.1"), **ranges("192.0.2.0/24"))
+    (port,) = decide(service).ports
+    assert list(map(str, port.source_ranges)) == ["192.0.2.0/24", "203.0.113.1/32"]

@@ -6,7 +6,7 @@ from kproxy_core.model.addresses import Address
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.names import ObjectName, Protocol
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
-from kproxy_core.model.state import Frontend, NodeContext
+from kproxy_core.model.state import Frontend, FrontendKind, NodeContext
 
 API_SERVER_SERVICE = ObjectName("default", "kubernetes")
 """The Service of the API server; its endpoints are what no other Service may take over."""
@@ -81,13 +81,16 @@ def _left_out(part: EndpointSlice, endpoint: SliceEndpoint, reason: str, remedy:
 def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: NodeContext, protected: Collection[int]) -> str:
     """Say why a Service must not have this frontend; empty if it may.
 
-    ``protected`` are TCP ports of the node itself. The Service of the API server may have any.
+    ``protected`` are TCP ports of the node itself, and the API server's place is its own Service's. A cluster address must be
+    nothing else, because the ports that it does not serve are refused.
     """
     address = frontend.address
     if address is not None:
         use = special_use(address)
         if use:
             return f"it is a {use} address"
+        if frontend.kind is FrontendKind.CLUSTER_IP and _is_host(address, node):
+            return "it is the address of a host, whose other ports would no longer answer"
     if protocol is not Protocol.TCP or service == API_SERVER_SERVICE:
         return ""
     addresses: Iterable[Address] = node.addresses if address is None else (address,)
@@ -96,3 +99,8 @@ def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: N
     if frontend.port in protected and (address is None or address in node.addresses):
         return f"TCP port {frontend.port} of the node itself is protected"
     return ""
+
+
+def _is_host(address: Address, node: NodeContext) -> bool:
+    """Whether this node or an API server has the address."""
+    return address in node.addresses or any(address == server for server, _ in node.api_servers)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from kproxy_core.model.addresses import Address, Family, Network, collapse, host_network
 from kproxy_core.model.objects import Service
+from kproxy_core.resolve.guard import special_use
 
 
 def source_ranges(
@@ -24,5 +25,5 @@ def source_ranges(
     if any(network.length == 0 for network in ranges):
         return None
     if any(address in network for network in ranges for address in node):
-        ranges.extend(host_network(address) for address in own)
+        ranges.extend(host_network(address) for address in own if not special_use(address))
     return collapse(ranges)
