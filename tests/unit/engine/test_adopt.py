@@ -1,6 +1,6 @@
 """What was read from the kernel becomes a program on which wanted fragments can be put one by one."""
 
-from kproxy_core.engine.adopt import UNATTRIBUTED, adopt
+from kproxy_core.engine.adopt import UNATTRIBUTED, adopt, is_unchanged
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.program.delta import diff_ports
 from kproxy_core.program.program import Fragment, Program, link, objects, replace
@@ -72,3 +72,15 @@ def test_what_was_shared_and_belongs_to_the_scaffold_now_is_not_kept_with_fragme
     adopted = adopt(observed, {}, SCAFFOLD)
     assert "table" not in adopted.uses
     assert set(adopted.fragments[A].shared) == {"pick"}
+
+
+def test_a_read_program_is_unchanged_when_every_object_is_whatever_holds_the_unattributed_ones() -> None:
+    ours = link(made(a={"x": 1}), SCAFFOLD)
+    assert is_unchanged(read({"table": 0, "pick": 1}, a={"x": 1}), ours)
+    assert not is_unchanged(read({"table": 0, "pick": 1}, a={"x": 2}), ours)
+    assert not is_unchanged(read({"table": 0, "pick": 1}), ours)
+    assert not is_unchanged(read({"table": 0, "pick": 1}, a={"x": 1}, b={"y": 1}), ours)
+    assert not is_unchanged(read({"table": 0}, a={"x": 1}), ours)
+    held = adopt(read({"table": 0, "pick": 1, "rubbish": 9}, a={"x": 2}), {}, SCAFFOLD)
+    assert UNATTRIBUTED in held.fragments
+    assert is_unchanged(read({"table": 0, "pick": 1, "rubbish": 9}, a={"x": 2}), held)

@@ -39,6 +39,16 @@ def adopt(observed: AnyProgram, made: Mapping[ServicePortKey, AnyFragment], scaf
     return Program(fragments=fragments, common=common | dict(observed.common), uses=dict(uses))
 
 
+def is_unchanged(observed: AnyProgram, made: AnyProgram) -> bool:
+    """Whether a read program is just what we made. Compares by Service port, which is several times cheaper than a whole diff."""
+    ours = {port: fragment for port, fragment in made.fragments.items() if port != UNATTRIBUTED}
+    return (
+        observed.common == made.common
+        and observed.fragments.keys() == ours.keys()
+        and all(observed.fragments[port].own == fragment.own for port, fragment in ours.items())
+    )
+
+
 def _recognised(
     port: ServicePortKey, read: AnyFragment, made: Mapping[ServicePortKey, AnyFragment], observed: AnyProgram
 ) -> AnyFragment:

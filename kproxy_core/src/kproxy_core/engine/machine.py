@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.engine import events as e
-from kproxy_core.engine.adopt import UNATTRIBUTED
+from kproxy_core.engine.adopt import UNATTRIBUTED, is_unchanged
 from kproxy_core.engine.backlog import Backlog
 from kproxy_core.engine.changes import ChangeTracker
 from kproxy_core.engine.cleaning import Cleaning
@@ -335,7 +335,9 @@ class Engine:
         drift, self._drift = self._drift, None
         if not self._is_known:
             return False
-        differing = len(diff_programs(observed, self._made))
+        began = self._clock()
+        differing = 0 if is_unchanged(observed, self._made) else len(diff_programs(observed, self._made))
+        self._account.spent("diff", self._clock() - began)
         if differing:
             self._drift_count += 1
             self._account.drifted = differing
