@@ -25,6 +25,9 @@ from kproxy_core.testing.playbook import Playbook
 
 B = TypeVar("B", bound=AnyBackend)
 
+_PATIENCE = 5.0
+"""Seconds of the engine's clock, not of ours: what is refused again and again is given up for now."""
+
 _KINDS = {Service: Kind.SERVICE, EndpointSlice: Kind.ENDPOINT_SLICE, Node: Kind.NODE, ServiceCIDR: Kind.SERVICE_CIDR}
 
 
@@ -100,7 +103,7 @@ class NodeUnderTest(Generic[B]):
     def _do(self, event: e.Event) -> SyncReport | None:
         before = len(self._play.reports)
         self._play >> event
-        self._play.settle()
+        self._play.settle(_PATIENCE)
         return self._play.reports[-1] if len(self._play.reports) > before else None
 
     # -- what became of it

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kproxy_core.kernel.errors import KernelError, PermissionDeniedError, netlink_error
 from kproxy_core.kernel.nft_watch import ForeignChange, NftWatch
@@ -19,14 +19,14 @@ from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Finding, Lef
 from kproxy_core.plugin.errors import ApplyError, UnsupportedError
 from kproxy_core.program.program import Program
 from kproxy_core.wire import netlink, nfnetlink, nft_objects
-from kproxy_core.wire.errors import WireError
+from kproxy_core.wire.errors import MalformedMessageError, WireError
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
-from kproxy_core.wire.nft_constants import MessageKind
+from kproxy_core.wire.nft_constants import MessageKind, SetFlag
 from kproxy_core.wire.nft_elements import ElementCodec, decode_elements
 from kproxy_core.wire.nft_operations import Operation, delete
 from kproxy_nftables import sets
 from kproxy_nftables.attribution import attribute, with_shared
-from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value
+from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value, number
 from kproxy_nftables.trials import Trial, trials
 
 _IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
@@ -38,9 +38,9 @@ _BULK: Final = 64
 _READ_SHARE: Final = 0.05
 """How much of the time may go into reading everything back because others keep changing their own tables."""
 _TABLE_KINDS: Final = frozenset({MessageKind.NEWTABLE, MessageKind.DELTABLE})
-_PASSING: Final = frozenset(
-    {errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.ERESTART, errno.ETIMEDOUT, errno.EBUSY}
-)
+_PASSING: Final = frozenset({errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.ERESTART, errno.ETIMEDOUT})
+_UNREADABLE: Final = b"unreadable"
+"""Set as userdata, makes a set differ from any that is wanted."""
 
 
 @frozen(kw_only=True)
@@ -110,7 +110,7 @@ class NftablesDataplane:
             if _is_ours(table):
                 family = Family(table.family)
                 handles.add(table.handle or 0)
-                objects[FAMILY_NAMES[family], "table"] = b""
+                objects[FAMILY_NAMES[family], "table"] = number(table.flags) if table.flags else b""
                 self._read_chains(family, objects)
                 self._read_sets(family, objects)
         return _ReadBack(objects=objects, handles=frozenset(handles))
@@ -122,17 +122,25 @@ class NftablesDataplane:
             rule = Rule(expressions=dumped.decoded(), comment=dumped.comment or "")
             rules.setdefault(dumped.chain, []).append(rule)
         for chain in self._socket.chains(NetlinkFamily(family), TABLE):
-            hook = None if chain.base is None else Hook(number=chain.base.hook, priority=chain.base.priority)
+            base, hook = chain.base, None
+            if base is not None:
+                hook = Hook(number=base.hook, priority=base.priority, type=base.type, policy=base.policy)
             objects[place, chain.name] = Chain(rules=tuple(rules.get(chain.name, ())), hook=hook)
 
     def _read_sets(self, family: Family, objects: dict[Key, Value]) -> None:
         wanted = sets.shapes(family)
         place = f"{FAMILY_NAMES[family]} set"
         for found in self._socket.sets(NetlinkFamily(family), TABLE):
+            if found.flags & SetFlag.ANONYMOUS:
+                continue  # part of a rule, and goes with it
             objects[place, found.name] = found
             # What is in a set of another shape goes with it: plan() makes the table anew.
             if found == wanted.get((place, found.name)) and found.name != sets.AFFINITY:
-                self._read_elements(f"{FAMILY_NAMES[family]} {found.name}", found, objects)
+                try:
+                    self._read_elements(f"{FAMILY_NAMES[family]} {found.name}", found, objects)
+                except MalformedMessageError:
+                    # Somebody's catch-all element, say: no key of ours has such a form.
+                    objects[place, found.name] = evolve(found, userdata=_UNREADABLE)
 
     def _read_elements(self, place: str, shape: nft_objects.Set, objects: dict[Key, Value]) -> None:
         codec = ElementCodec.of(shape)
@@ -141,6 +149,8 @@ class NftablesDataplane:
                 objects[place, key] = Owned(data, comment or "")
         elif shape.name in (sets.DISPATCH, sets.NODE_PORT_DISPATCH, sets.SOURCE_RANGES):
             for element in self._socket.full_elements(codec):
+                if not element.key:
+                    raise MalformedMessageError("a catch-all element")
                 if shape.name == sets.SOURCE_RANGES:
                     objects[place, element.key + (element.key_end or element.key)] = b""
                 else:

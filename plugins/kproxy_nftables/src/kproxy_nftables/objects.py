@@ -18,6 +18,7 @@ from attrs import frozen
 
 from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.names import Protocol, ServicePortName
+from kproxy_core.wire.nft_constants import VerdictCode
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_expressions import AnyExpression
 from kproxy_core.wire.nft_objects import Set
@@ -46,10 +47,12 @@ class Rule:
 
 @frozen(kw_only=True)
 class Hook:
-    """Where a base chain is called from: netfilter's hook number and priority. All of ours are of type nat."""
+    """Where a base chain is called from: netfilter's hook number and priority. All of ours are of type nat, with policy accept."""
 
     number: int
     priority: int
+    type: str = "nat"
+    policy: int = VerdictCode.ACCEPT
 
 
 @frozen(kw_only=True)
@@ -62,7 +65,7 @@ class Chain:
 
 Key = tuple[str, str | bytes]
 Value = bytes | Verdict | Owned | Chain | Set
-"""What a key holds; a table's value is ``b""``."""
+"""What a key holds; a table's value is ``b""``, unless somebody gave it flags: then it is these."""
 
 _NUMBER: Final = struct.Struct("=I")
 _NUMBERS: Final = struct.Struct("=II")

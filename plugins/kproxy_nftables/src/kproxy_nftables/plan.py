@@ -26,13 +26,11 @@ from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain
 _SHAPES: Final = {f"{FAMILY_NAMES[family]} {shape.name}": shape for family in Family for shape in sets.shapes(family).values()}
 _CODECS: Final = {place: ElementCodec.of(shape) for place, shape in _SHAPES.items()}
 
-_MAKING_ORDER: Final = (
-    *sorted(sets.KEYED_BY_ID),
+_DATA: Final = (*sorted(sets.KEYED_BY_ID), sets.HAIRPIN, sets.DISPATCH, sets.NODE_PORT_DISPATCH)
+"""What ways lead to, in the order in which it is made."""
+_WAYS: Final = (
     sets.SERVICES,
     sets.NODE_PORT_SERVICES,
-    sets.HAIRPIN,
-    sets.DISPATCH,
-    sets.NODE_PORT_DISPATCH,
     # Outside traffic asks these first: without them it would take the way of inside traffic for a moment.
     sets.OUTSIDE_ACTIONS,
     sets.OUTSIDE_NODE_PORT_ACTIONS,
@@ -41,6 +39,8 @@ _MAKING_ORDER: Final = (
     sets.CLUSTER_IPS,
     sets.NODE_PORT_IPS,
 )
+"""What leads a packet to them, in the order in which it is made."""
+_MAKING_ORDER: Final = (*_DATA, *_WAYS)
 _SWAP_SIZE: Final = 500
 """Elements swapped between two places where a transaction may be cut."""
 
@@ -76,14 +76,18 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     gone = {key[0] for key in delta.removed if key[1] == "table"}
     added, changed = _by_place(delta.added), _by_place(delta.changed)
     removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
-    operations = [add(_table(key[0])) for key in delta.added if key[1] == "table"]
+    operations = [add(_table(key[0])) for key in (*delta.added, *delta.changed) if key[1] == "table"]
     operations += [add(shape) for shape in delta.added.values() if isinstance(shape, Set)]
     operations += _make_chains(added, changed, hooked=False)
-    for name in _MAKING_ORDER:
-        for family_name in FAMILIES_BY_NAME:
-            place = f"{family_name} {name}"
-            operations += _add_elements(place, added.get(place, {}))
-            operations += _swap_elements(place, changed.get(place, {}))
+    for family_name in FAMILIES_BY_NAME:
+        operations += _replace_ranges(f"{family_name} {sets.SOURCE_RANGES}", added, removed)
+    for name in _DATA:
+        operations += _make_elements(name, added, changed)
+    for family_name in FAMILIES_BY_NAME:
+        for services in (sets.SERVICES, sets.NODE_PORT_SERVICES):
+            operations += _move_frontends(family_name, services, (added, changed, removed))
+    for name in _WAYS:
+        operations += _make_elements(name, added, changed)
     operations += _make_chains(added, changed, hooked=True)
     for name in reversed(_MAKING_ORDER):
         for family_name in FAMILIES_BY_NAME:
@@ -94,8 +98,13 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     return operations
 
 
-def _by_place(items: Mapping[Key, object]) -> dict[str, dict[str | bytes, object]]:
-    places: dict[str, dict[str | bytes, object]] = defaultdict(dict)
+Items = dict[str | bytes, object]
+Places = dict[str, Items]
+"""What is to be done, by place and name."""
+
+
+def _by_place(items: Mapping[Key, object]) -> Places:
+    places: Places = defaultdict(dict)
     for (place, name), value in items.items():
         places[place][name] = value
     return places
@@ -104,9 +113,7 @@ def _by_place(items: Mapping[Key, object]) -> dict[str, dict[str | bytes, object
 # -- chains
 
 
-def _make_chains(
-    added: Mapping[str, Mapping[str | bytes, object]], changed: Mapping[str, Mapping[str | bytes, object]], hooked: bool
-) -> list[Operation]:
+def _make_chains(added: Places, changed: Places, hooked: bool) -> list[Operation]:
     """Make new chains, all of them before any rule that may lead to them, and give chains that differ new rules."""
     made: list[Operation] = []
     filled: list[Operation] = []
@@ -114,40 +121,39 @@ def _make_chains(
         place = f"{family_name} chain"
         for name, chain in added.get(place, {}).items():
             if isinstance(chain, Chain) and isinstance(name, str) and (chain.hook is not None) == hooked:
-                made.append(add(_chain(family_name, name, chain.hook)))
-                filled += _fill(family_name, name, chain)
+                made += cut_before([add(_chain(family_name, name, chain.hook))])
+                filled += cut_before(_fill(family_name, name, chain))
         for name, pair in changed.get(place, {}).items():
-            if isinstance(pair, tuple) and isinstance(name, str):
-                old, new = pair
-                if (new.hook is not None) == hooked:
-                    made += _remake(family_name, name, old, new)
-                    filled += _fill(family_name, name, new)
+            if isinstance(pair, tuple) and isinstance(name, str) and (pair[1].hook is not None) == hooked:
+                filled += cut_before([*_empty(family_name, name, *pair), *_fill(family_name, name, pair[1])])
     return [*made, *filled]
 
 
-def _remake(family_name: str, name: str, old: Chain, new: Chain) -> list[Operation]:
+def _empty(family_name: str, name: str, old: Chain, new: Chain) -> list[Operation]:
     chain = _chain(family_name, name, old.hook)
     if old.hook == new.hook:
-        return cut_before([flush_chain(chain)])
+        return [flush_chain(chain)]
     # The kernel changes no hook or priority of a base chain (EOPNOTSUPP, EEXIST): it is made anew.
-    return cut_before([flush_chain(chain), delete(chain), add(_chain(family_name, name, new.hook))])
+    return [flush_chain(chain), delete(chain), add(_chain(family_name, name, new.hook))]
 
 
 def _chain(family_name: str, name: str, hook: Hook | None) -> nft_objects.Chain:
-    base = None if hook is None else nft_objects.BaseChain(type="nat", hook=hook.number, priority=hook.priority)
+    base = None
+    if hook is not None:
+        base = nft_objects.BaseChain(type=hook.type, hook=hook.number, priority=hook.priority, policy=hook.policy)
     return nft_objects.Chain(family=NetlinkFamily(FAMILIES_BY_NAME[family_name]), table=TABLE, name=name, base=base)
 
 
-def _fill(family_name: str, name: str, chain: Chain) -> Iterable[Operation]:
+def _fill(family_name: str, name: str, chain: Chain) -> list[Operation]:
     family = NetlinkFamily(FAMILIES_BY_NAME[family_name])
-    for rule in chain.rules:
-        yield add(
-            nft_objects.Rule(family=family, table=TABLE, chain=name, expressions=rule.expressions, comment=rule.comment or None)
-        )
+    return [
+        add(nft_objects.Rule(family=family, table=TABLE, chain=name, expressions=rule.expressions, comment=rule.comment or None))
+        for rule in chain.rules
+    ]
 
 
-def _unmake(removed: Mapping[str, Mapping[str | bytes, object]]) -> list[Operation]:
-    """Remove chains, emptied first since they may lead to one another, and then sets that no rule asks any more."""
+def _unmake(removed: Places) -> list[Operation]:
+    """Remove chains, emptied first since they may lead to one another, and sets, whose verdicts may lead to chains."""
     chains = [
         _chain(family_name, name, None)
         for family_name in FAMILIES_BY_NAME
@@ -160,13 +166,22 @@ def _unmake(removed: Mapping[str, Mapping[str | bytes, object]]) -> list[Operati
         for shape in removed.get(f"{family_name} set", {}).values()
         if isinstance(shape, Set)
     ]
-    return [*map(flush_chain, chains), *map(delete, chains), *map(delete, shapes)]
+    return [*map(flush_chain, chains), *map(delete, shapes), *map(delete, chains)]
 
 
 # -- elements
 
 
-def _add_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+def _make_elements(name: str, added: Places, changed: Places) -> list[Operation]:
+    operations: list[Operation] = []
+    for family_name in FAMILIES_BY_NAME:
+        place = f"{family_name} {name}"
+        operations += _add_elements(place, added.get(place, {}))
+        operations += _swap_elements(place, changed.get(place, {}))
+    return operations
+
+
+def _add_elements(place: str, elements: Items) -> list[Operation]:
     if not elements:
         return []
     codec = _CODECS[place]
@@ -195,7 +210,7 @@ def _range(place: str, key: str | bytes) -> Element:
     return Element(key=key[:size], key_end=key[size:])
 
 
-def _delete_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+def _delete_elements(place: str, elements: Items) -> list[Operation]:
     if not elements:
         return []
     codec = _CODECS[place]
@@ -206,7 +221,51 @@ def _delete_elements(place: str, elements: Mapping[str | bytes, object]) -> list
     return [evolve(operation, cut=True) for operation in operations]
 
 
-def _swap_elements(place: str, elements: Mapping[str | bytes, object]) -> list[Operation]:
+def _replace_ranges(place: str, added: Places, removed: Places) -> list[Operation]:
+    """Give Service ports other source ranges, the old ones first: an interval set refuses ranges that overlap others.
+
+    Takes what it does out of ``added`` and ``removed``.
+    """
+    fresh, stale = added.get(place, {}), removed.get(place, {})
+    both = {key[:4] for key in fresh} & {key[:4] for key in stale}
+    operations: list[Operation] = []
+    for identity in sorted(both, key=str):
+        swap = _delete_elements(place, _take(stale, identity)) + _add_elements(place, _take(fresh, identity))
+        operations += cut_before([evolve(operation, cut=False) for operation in swap])
+    return operations
+
+
+def _take(items: Items, prefix: str | bytes) -> Items:
+    return {key: items.pop(key) for key in [key for key in items if key[: len(prefix)] == prefix]}
+
+
+def _move_frontends(family_name: str, services: str, places: tuple[Places, Places, Places]) -> list[Operation]:
+    """Give frontends to other Service ports: id and actions in one step, since the one makes no sense without the other.
+
+    Takes what it does out of ``places``: what is to be added, changed and removed.
+    """
+    place = f"{family_name} {services}"
+    added, changed, removed = places
+    moved = list(changed.get(place, {}))
+    ways = [f"{family_name} {name}" for name, of in sets.KEYED_BY_FRONTEND.items() if of == services]
+    operations: list[Operation] = []
+    for start in range(0, len(moved), _SWAP_SIZE):
+        keys = moved[start : start + _SWAP_SIZE]
+        block = _swap_elements(place, _pick(changed, place, keys))
+        for way in ways:
+            block += _delete_elements(way, _pick(removed, way, keys))
+            block += _add_elements(way, _pick(added, way, keys))
+            block += _swap_elements(way, _pick(changed, way, keys))
+        operations += cut_before([evolve(operation, cut=False) for operation in block])
+    return operations
+
+
+def _pick(places: Places, place: str, keys: Iterable[str | bytes]) -> Items:
+    items = places.get(place, {})
+    return {key: items.pop(key) for key in keys if key in items}
+
+
+def _swap_elements(place: str, elements: Items) -> list[Operation]:
     """Give elements another value: the kernel takes that as a deletion and an addition only."""
     operations: list[Operation] = []
     items: Sequence[tuple[str | bytes, object]] = list(elements.items())

@@ -1,0 +1,39 @@
+"""One world for each module; every test begins with an empty cluster, the usual settings and no connections."""
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kproxy_core.testing.lab import Lab
+
+from .world import World
+
+NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
+
+
+@pytest.fixture(scope="module")
+def shared_world(shared_lab: Lab) -> Iterator[World]:
+    """The module's world."""
+    world = World(shared_lab)
+    yield world
+    world.node.close()
+
+
+@pytest.fixture
+def world(shared_world: World) -> World:
+    """The module's world, made empty."""
+    shared_world.reset()
+    return shared_world
+
+
+@pytest.fixture
+def nft(shared_world: World) -> Callable[..., str]:
+    """Run nft in the node: its output; it must succeed. ``stdin`` is a script for ``-f -``."""
+    if NFT is None:
+        pytest.skip("nft is not installed")
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        return shared_world.lab.node.run([str(NFT), *arguments], input=stdin).stdout
+
+    return run
