@@ -124,8 +124,9 @@ def _is_dangerous_node_port(scene: Scene, service: Service, packet: Packet) -> b
     """
     if packet.protocol is Protocol.TCP and packet.port in scene.settings.protected_ports:
         return True
-    hosts = {host for host, _ in api_server_endpoints(scene) if host.family is packet.destination.family}
-    return any(scene.answers_node_ports(host) and _takes_api_server(scene, service, host, packet.port) for host in hosts)
+    # An API server on this node listens on all its addresses as a rule, so it need not be at one that answers NodePorts.
+    own = [address for address in scene.node_addresses() if address.family is packet.destination.family]
+    return any(_takes_api_server(scene, service, address, packet.port) for address in own)
 
 
 def _takes_api_server(scene: Scene, service: Service, address: Address, port: int) -> bool:
