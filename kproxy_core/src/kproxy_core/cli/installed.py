@@ -78,6 +78,14 @@ def check_name(mode: str) -> None:
     raise ConfigError(f"mode {mode!r} is not installed (installed: {', '.join(modes)}); {hint}")
 
 
+def require_installed(mode: str = "") -> None:
+    """Raise ``ConfigError`` when the mode, or any if none is named, is not installed."""
+    if mode:
+        check_name(mode)
+    elif not installed_modes():
+        raise ConfigError(NONE_INSTALLED)
+
+
 def choose_mode(wanted: str = "", must_work: bool = True, say: Callable[[str], object] | None = None) -> str:
     """Return the mode wanted, or the best installed one (whose probe passes here, if it must work here), and say so.
 
@@ -85,12 +93,10 @@ def choose_mode(wanted: str = "", must_work: bool = True, say: Callable[[str], o
     more capabilities. Raises ``ConfigError`` when it is not installed, or none is, ``UnsupportedError`` when there is none that
     loads and, if it must, works.
     """
+    require_installed(wanted)
     if wanted:
-        check_name(wanted)
         return wanted
     installed = load_installed()
-    if not installed:
-        raise ConfigError(NONE_INSTALLED)
     refused = [f"{mode.name} cannot be loaded: {mode.error}" for mode in installed if mode.backend is None]
     for mode in sorted(installed, key=_rank):
         if mode.backend is None:

@@ -114,7 +114,7 @@ def _run(settings: "Settings", manifests: str, given: Mapping[str, Any]) -> int:
     settings = evolve(settings, mode=choose_mode(settings.mode))
     plugins = new_plugin_manager()
     backend = load_backend(settings.mode, settings, plugins)
-    _check(backend)
+    _check(settings.mode, backend)
     _load_extensions(plugins)
     source = FollowedManifests(manifests)
     return run_daemon(
@@ -122,7 +122,7 @@ def _run(settings: "Settings", manifests: str, given: Mapping[str, Any]) -> int:
     )
 
 
-def _check(backend: "AnyBackend") -> None:
+def _check(mode: str, backend: "AnyBackend") -> None:
     """Tell in the log what is amiss with the node. Raises ``UnsupportedError`` with the remedies when it cannot be run on."""
     import logging
 
@@ -132,7 +132,7 @@ def _check(backend: "AnyBackend") -> None:
     from kproxy_core.runtime.node_checks import ANOTHER, check_node
 
     findings = (*check_node(), *probe(backend).findings)
-    require_support(backend.name, Support(findings=findings))
+    require_support(mode, Support(findings=findings))
     log = logging.getLogger(LOGGER)
     for finding in findings:
         # That another one holds the lock is told by the wait for it.

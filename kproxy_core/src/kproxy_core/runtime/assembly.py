@@ -25,7 +25,8 @@ def program_for(
     tracker.set_interface_addresses(interface_addresses)
     tracker.apply(changes)
     state = tracker.resolve().state
-    compiled = compile_ports(backend, state, state.ports, {}, 1)
+    # In the order of their names, so that the same manifests give the same ids, and text, each time.
+    compiled = compile_ports(backend, state, sorted(state.ports), {}, 1)
     for port, reason in compiled.broken.items():
         raise ContractError(f"{port}: {reason}")
     fragments = {port: fragment for port, fragment in compiled.updates.items() if fragment is not None}

@@ -23,7 +23,7 @@ from kproxy_core.cli.demo.services import CLIENT, NODE, SERVICES, WEB
 from kproxy_core.cli.demo.stage import Stage
 from kproxy_core.cli.demo.traffic import Traffic, sum_of
 from kproxy_core.cli.demo.view import LinesView, Part, View
-from kproxy_core.cli.installed import choose_mode, probe, require_support
+from kproxy_core.cli.installed import choose_mode, probe, require_installed, require_support
 from kproxy_core.cli.output import print_json
 from kproxy_core.config.settings import Settings
 from kproxy_core.plugin.backend import AnyBackend, Capability
@@ -92,6 +92,7 @@ def show(wishes: Wishes) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that knows no bars shows question marks instead of ending the demo.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    require_installed(wishes.mode)
     with Interruption() as interruption:
         try:
             with Demo(wishes, interruption) as demo:
