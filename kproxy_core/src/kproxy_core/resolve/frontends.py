@@ -24,7 +24,7 @@ FIELDS: Mapping[FrontendKind, str] = {
 class Frontends:
     """The frontends of one Service port in one family; of equal addresses only the first kind's is there.
 
-    ``load_balanced`` are those whose address is (also) a load balancer's, accepted or not: source ranges apply to them.
+    ``load_balanced`` are those whose address is (also) a load balancer's: source ranges apply to them.
     """
 
     accepted: tuple[Frontend, ...]
@@ -65,24 +65,23 @@ def expand(
     """Return the frontends of one Service port, dangerous ones left out and told.
 
     An address that the Service has twice is one frontend, of the first kind in the order ClusterIP, ExternalIP, LoadBalancer: the
-    cluster address decides the policy, and whether it also is a load balancer's address is kept for the source ranges. If it is
-    refused as that kind, it is refused.
+    cluster address decides the policy, and whether it also is a load balancer's address is kept for the source ranges. What is
+    refused as one kind may do as another: a node's address is no cluster address, but a fine external one.
     """
-    distinct: dict[Address | None, Frontend] = {}
+    accepted: dict[Address | None, Frontend] = {}
     balanced: set[Frontend] = set()
+    refused: list[Diagnostic] = []
     for wanted in _candidates(service, port, family, settings):
-        frontend = distinct.setdefault(wanted.address, wanted)
+        frontend = accepted.get(wanted.address)
+        if frontend is None:
+            reason = refusal(service.name, wanted, port.protocol, node, settings.protected_ports)
+            if reason:
+                refused.append(_refused(service, wanted, reason))
+                continue
+            frontend = accepted[wanted.address] = wanted
         if wanted.kind is FrontendKind.LOAD_BALANCER:
             balanced.add(frontend)
-    accepted: list[Frontend] = []
-    refused: list[Diagnostic] = []
-    for frontend in distinct.values():
-        reason = refusal(service.name, frontend, port.protocol, node, settings.protected_ports)
-        if reason:
-            refused.append(_refused(service, frontend, reason))
-        else:
-            accepted.append(frontend)
-    return Frontends(accepted=tuple(sorted(accepted)), load_balanced=frozenset(balanced)), tuple(refused)
+    return Frontends(accepted=tuple(sorted(accepted.values())), load_balanced=frozenset(balanced)), tuple(refused)
 
 
 def _candidates(service: Service, port: ServicePortSpec, family: Family, settings: Settings) -> Iterator[Frontend]:
