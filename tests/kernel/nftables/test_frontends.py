@@ -1,5 +1,8 @@
 """Every kind of address that a Service can have, dialled from a routed pod, a bridged pod, the node and outside."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from attrs import evolve
 
@@ -8,7 +11,7 @@ from kproxy_core.model.addresses import parse_address, parse_network
 from kproxy_core.model.objects import LoadBalancerIngress
 from kproxy_core.testing.lab import AddressPair, Host
 
-from .world import ALL, EVERYWHERE, TCP_UDP, World, unreachable
+from .world import ALL, EVERYWHERE, TCP_UDP, World, servers, unreachable
 
 pytestmark = pytest.mark.kernel
 
@@ -17,7 +20,7 @@ SECOND = AddressPair(ipv4="172.18.0.50", ipv6="fd00:18::50")
 
 
 @pytest.fixture
-def second_address(world: World) -> AddressPair:
+def second_address(world: World) -> Iterator[AddressPair]:
     """A second address on the node's uplink, there until the test's end."""
     _give(world.lab.node, SECOND)
     yield SECOND
@@ -176,7 +179,7 @@ def test_s35_one_address_with_two_ports(world: World) -> None:
     )
     asked = world.ask("a2 node outside", world.cluster.cluster(number), 80, TCP_UDP, times=20)
     outcomes = world.see(asked.answered("a1 a1:8081"))
-    assert {outcome.server for outcome in outcomes} == {"a1", "a1:8081"}
+    assert servers(outcomes) == {"a1", "a1:8081"}
 
 
 def test_s37_an_address_used_again_and_overlapping_slices(world: World) -> None:
@@ -201,12 +204,12 @@ def test_s38_named_ports_may_differ_from_pod_to_pod(world: World) -> None:
         world.ask("a2 node", world.cluster.cluster(number), 80, ALL[:1], times=20).answered("a1 b1:8081"),
         world.ask("a2 node", world.cluster.cluster(number), 80, ALL[1:2], times=20).answered("a1:8081 b1"),
     )
-    assert len({outcome.server for outcome in outcomes}) == 4
+    assert len(servers(outcomes)) == 4
 
 
 def test_s56_services_that_are_not_ours(world: World) -> None:
     numbers = [world.number() for _ in range(3)]
-    oddities = ({"proxy_name": ""}, {"headless": True}, {"proxy_name": "other"})
+    oddities: tuple[dict[str, Any], ...] = ({"proxy_name": ""}, {"headless": True}, {"proxy_name": "other"})
     for number, oddity in zip(numbers, oddities, strict=True):
         name = f"web{number}"
         world.node.set(world.cluster.service(name, number, **oddity), *world.cluster.endpoints(name, "a1"))
@@ -218,7 +221,10 @@ def test_rival_claims_go_to_the_oldest_and_then_to_the_heir(world: World) -> Non
     node_port = 30000 + number
     old = world.cluster.service("old", number, f"80@{node_port} u=80/udp", external=number, created=1.0)
     young = world.cluster.service("young", number + 100, f"80@{node_port} u=80/udp", external=number, created=2.0)
-    slices = (*world.cluster.endpoints("old", "a1", "8080 u=8080/udp"), *world.cluster.endpoints("young", "b1", "8080 u=8080/udp"))
+    slices = (
+        *world.cluster.endpoints("old", "a1", "8080 u=8080/udp"),
+        *world.cluster.endpoints("young", "b1", "8080 u=8080/udp"),
+    )
     world.node.set(young, old, *slices, world.cluster.node())
     contested = ((world.cluster.external(number), 80, TCP_UDP), (world.node_addresses(), node_port, ALL[:1]))
     for address, port, protocols in contested:

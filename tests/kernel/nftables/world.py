@@ -27,7 +27,11 @@ from kproxy_core.testing.lab_cluster import LabCluster
 from kproxy_core.testing.node import NodeUnderTest
 from kproxy_core.wire import nfnetlink
 from kproxy_core.wire.ctnetlink import FlowFilter
+from kproxy_core.wire.nft_operations import flush_set
+from kproxy_nftables import sets
 from kproxy_nftables.backend import NftablesBackend
+from kproxy_nftables.dataplane import NftablesDataplane
+from kproxy_nftables.objects import FAMILY_NAMES
 
 SURE = 15.0
 """Seconds, where an outcome is certain to come: a busy machine is no drop."""
@@ -102,6 +106,7 @@ class World:
         self.node.set()
         self.node.restart(self.defaults)
         self.forget_connections()
+        self.forget_clients()
 
     def forget_connections(self) -> None:
         """Delete every connection from the node's conntrack table."""
@@ -109,6 +114,13 @@ class World:
             for family in (nfnetlink.Family.IPV4, nfnetlink.Family.IPV6):
                 for protocol in ALL:
                     conntrack.delete_matching(FlowFilter(family=family, protocol=protocol))
+
+    def forget_clients(self) -> None:
+        """Delete every remembered client."""
+        dataplane = self.node.dataplane
+        assert isinstance(dataplane, NftablesDataplane)
+        shapes = [sets.shapes(family)[f"{name} set", sets.AFFINITY] for family, name in FAMILY_NAMES.items()]
+        assert dataplane._socket.commit([flush_set(shape) for shape in shapes]).ok
 
     def number(self) -> int:
         """A service number that no test has had yet."""

@@ -109,7 +109,7 @@ def compile_port(
         if port.affinity_timeout is None:
             own.update(_numbered(_PLACES[port.family][_SLOT_MAPS[scope][0]], identity, wanted, before))
         else:
-            own.update(_sticky(_SLOT_MAPS[scope], port.family, identity, wanted, before))
+            own.update(_sticky(port, scope, identity, wanted, before))
         _hairpin(port, scope, shared)
     owned = Owned(number(identity), owner_text(port.name))
     for rule in port.rules:
@@ -164,23 +164,28 @@ def _slot_numbers(size: int) -> tuple[bytes, ...]:
 
 
 def _sticky(
-    maps: tuple[str, str, str], family: Family, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]
+    port: ServicePort, scope: EndpointScope, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]
 ) -> Objects:
     """Number endpoints twice: slots are picked from, sticky numbers are what clients are remembered by."""
-    _, slot_map, endpoint_map = maps
-    places = _PLACES[family]
-    numbers = _sticky_numbers(wanted)
+    _, slot_map, endpoint_map = _SLOT_MAPS[scope]
+    places = _PLACES[port.family]
+    numbers = _sticky_numbers(wanted, owner_text(port.name))
     result = _numbered(places[slot_map], identity, [number(numbers[data]) for data in wanted], before)
     result.update(((places[endpoint_map], number_pair(identity, value)), data) for data, value in numbers.items())
     return result
 
 
-def _sticky_numbers(endpoints: Sequence[bytes]) -> dict[bytes, int]:
-    """Give each endpoint a number that depends on itself (and hardly ever on others), so that it is the same after a restart."""
+def _sticky_numbers(endpoints: Sequence[bytes], owner: str) -> dict[bytes, int]:
+    """Give each endpoint a number that depends on itself (and hardly ever on others), so that it is the same after a restart.
+
+    It depends on the owner, too: clients are remembered by ids, and for longer than ids may be somebody's. Whoever has the id of
+    a Service port that is gone must not take its clients for known.
+    """
     numbers: dict[bytes, int] = {}
     taken: set[int] = set()
+    seed = zlib.crc32(owner.encode())
     for data in sorted(set(endpoints)):
-        value = zlib.crc32(data)
+        value = zlib.crc32(data, seed)
         while value in taken:
             value = (value + 1) & 0xFFFFFFFF
         taken.add(value)

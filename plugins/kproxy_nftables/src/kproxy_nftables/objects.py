@@ -47,7 +47,7 @@ class Rule:
 
 @frozen(kw_only=True)
 class Hook:
-    """Where a base chain is called from: netfilter's hook number and priority. All of ours are of type nat, with policy accept."""
+    """Where a base chain is called from: netfilter's hook number and priority. Ours are all of type nat with policy accept."""
 
     number: int
     priority: int
