@@ -241,7 +241,9 @@ def _built(codec: Codec[W], wire: W, repaired: Repaired[W] | None) -> Decoded:
         return Decoded(diagnostics=complaints.told)
     objects = codec.build(wire, name, complaints, repaired)
     meta = ObjectMeta(codec.kind, name, wire.metadata.uid, wire.metadata.resource_version)
-    return Decoded(meta=meta, objects=objects, diagnostics=complaints.told, repaired=repaired is not None)
+    return Decoded(
+        meta=meta, objects=objects, diagnostics=complaints.told, repaired=repaired is not None and bool(repaired.complaints)
+    )
 
 
 def _name(meta: WireMeta, namespaced: bool) -> ObjectName:
