@@ -41,7 +41,7 @@ class Installation:
 def install(folder: Path, distributions: list[Path]) -> Installation:
     """Make an environment of ``distributions`` and what they require, and of nothing else."""
     venv.create(folder, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-compile"]
     subprocess.run([*pip, *map(str, distributions)], cwd=folder, check=True)
     return Installation(folder)
 
