@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,17 @@ def namespace() -> Iterator[int]:
         pytest.skip("no privilege to make network namespaces (run as root or in a user namespace)")
     yield descriptor
     os.close(descriptor)
+
+
+@pytest.fixture
+def nobody() -> int:
+    """A user that a child process can become by setgid and setuid."""
+    uid = 65534
+    maps = [Path(f"/proc/self/{kind}_map").read_text().split() for kind in ("uid", "gid")]
+    mapped = all(any(int(m[i]) <= uid < int(m[i]) + int(m[i + 2]) for i in range(0, len(m), 3)) for m in maps)
+    if os.geteuid() != 0 or not mapped:
+        pytest.skip("needs to become another user (root, with that user's id mapped)")
+    return uid
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from kproxy_core.kernel import namespaces
 from kproxy_core.kernel.nft_watch import ForeignChange, NftWatch
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.wire import nftables as nft_wire
+from kproxy_core.wire.nfnetlink import Group
 from kproxy_core.wire.nftables import DataType, ElementCodec, Family, Set, Table
 
 from .conftest import Nft
@@ -153,6 +154,17 @@ def test_an_overrun_hides_no_foreign_commit(namespace: int, nftables: NftSocket)
         assert watch.drain() == ()
         other_commit(namespace, "more")
         assert len(watch.drain()) == 1
+
+
+def test_a_gap_between_announcements_is_a_foreign_commit(namespace: int, nftables: NftSocket) -> None:
+    """Nothing was announced, yet the next announcement is not of the next generation."""
+    with NftWatch([nftables.port], namespace=namespace) as watch:
+        watch._netlink.leave(Group.NFTABLES)
+        made = other_commit(namespace)
+        watch._netlink.join(Group.NFTABLES)
+        assert watch.drain() == ()
+        assert nftables.commit(SCAFFOLD).ok
+        assert watch.drain() == (ForeignChange(generation=made),)
 
 
 def test_no_socket_is_needed_to_watch_everybody(namespace: int) -> None:

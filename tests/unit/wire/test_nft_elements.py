@@ -219,6 +219,15 @@ def test_elements_of_another_length_are_refused() -> None:
             other.decode(payload(operation))
 
 
+def test_data_of_another_kind_in_the_same_place_is_refused() -> None:
+    """As long as packed data would be, but not marked as such."""
+    key = netlink.attribute(1, netlink.attribute(1, b"1234"))
+    strange = netlink.attribute(2, netlink.attribute(2, b"5678"))
+    raw = nfnetlink.family_header(Family.IPV4) + netlink.attribute(3, netlink.attribute(1, key + strange))
+    with pytest.raises(MalformedMessageError, match="not packed key and data"):
+        codec(4, 4).decode(raw)
+
+
 def test_intervals() -> None:
     assert interval(b"\1", b"\5", data=b"x") == (
         Element(key=b"\1", data=b"x"),

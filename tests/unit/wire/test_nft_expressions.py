@@ -180,6 +180,13 @@ def test_an_expression_that_says_more_than_ours_is_unknown() -> None:
     assert isinstance(found, UnknownExpression)
 
 
+def test_an_expression_without_what_it_needs_is_unknown() -> None:
+    raw = bare("lookup", netlink.string(1, "s")) + bare("immediate", number(1, 1))
+    assert all(isinstance(found, UnknownExpression) for found in decode_expressions(raw))
+    with pytest.raises(MalformedMessageError, match="lookup: no sreg"):
+        Lookup.decode(netlink.string(1, "s"))
+
+
 @given(st.data(), lists)
 def test_damaged_expressions_are_read_or_malformed(data: st.DataObject, wanted: Sequence[Expression]) -> None:
     raw = data.draw(damaged(encode_expressions(wanted)))
