@@ -15,8 +15,12 @@ _VALUE: Final = 1
 _VERDICT: Final = 2
 _CODE: Final = 1
 _CHAIN: Final = 2
-COMMENT_LIMIT: Final = 128
-"""Longest comment that nft itself accepts, in bytes, its zero byte included."""
+COMMENT_LIMIT: Final = USERDATA_LIMIT - 2
+"""Longest comment, in bytes, its zero byte included: what fits into userdata.
+
+nft accepts no more than 128 in what it reads, but lists longer ones. The names of a Service, its namespace and its port, of 63
+characters each, need them.
+"""
 
 
 @frozen
@@ -105,7 +109,7 @@ def decode_userdata(raw: bytes) -> dict[int, bytes]:
 def encode_comment(text: str, kind: int = 0) -> bytes:
     """Userdata that nft prints as a comment (kind 0 for tables, chains, rules and elements, 7 for sets).
 
-    Raises EncodingError for more than 127 bytes, for a zero byte, and for a double quote or a line break, which would
+    Raises EncodingError for more than 253 bytes, for a zero byte, and for a double quote or a line break, which would
     make nft's own listing unreadable to nft.
     """
     raw = text.encode() + b"\0"
