@@ -28,7 +28,7 @@ class Duration(click.ParamType[float]):
         """Read it, or fail with what to write."""
         if isinstance(value, float | int):
             return float(value)
-        from kproxy_core.cli.values import parse_duration
+        from kproxy_core.config.values import parse_duration
 
         try:
             return parse_duration(value)

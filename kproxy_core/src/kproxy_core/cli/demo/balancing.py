@@ -5,7 +5,7 @@ from attrs import evolve
 from kproxy_core.cli.demo.report import evenly
 from kproxy_core.cli.demo.services import CART, MAIL, NODE, SERVICES
 from kproxy_core.cli.demo.stage import PATIENCE, Stage
-from kproxy_core.cli.demo.traffic import Counts
+from kproxy_core.cli.demo.traffic import Counts, described
 from kproxy_core.testing.lab import Answer, Outcome, Question, ask_all, tally
 
 LOST_AFTER = 0.3
@@ -30,7 +30,7 @@ def start(stage: Stage) -> None:
     silent = [outcome for outcome in ask_all(questions) if not isinstance(outcome, Answer)]
     detail = f"{took:.2f} s after its process was started" if took is not None else f"not within {PATIENCE * 2:g} s"
     if silent:
-        detail += f"; {len(silent)} of {len(questions)} clients get no answer: {silent[0]}"
+        detail += f"; {len(silent)} of {len(questions)} clients get no answer ({described(silent[0])})"
     stage.expect("with kproxy every Service answers", took is not None and not silent, detail)
 
 

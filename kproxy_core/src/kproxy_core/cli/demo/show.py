@@ -132,14 +132,17 @@ class Demo:
         self._view.begin(Part(number=1, total=len(ACTS) + 1, title=CLUSTER, about=ABOUT_CLUSTER))
         self._cluster = self._build()
         backend = self._cluster.lab.node.call(self._choose)
-        self._stage = self._set(backend)
+        self._stage = self._set()
         for number, act in enumerate(ACTS, start=2):
             self._view.begin(Part(number=number, total=len(ACTS) + 1, title=act.title, about=act.about))
             if act.needs is not None and act.needs not in backend.capabilities:
-                self._view.tell(f"left out: {backend.name} is not a mode that {act.needs.value}")
+                self._view.tell(f"left out: {self._mode} is not a mode that {act.needs.value}")
                 continue
             act.play(self._stage)
-        return self._sum_up(backend.name)
+            if act is ACTS[0] and not self._stage.expectations[-1].ok:
+                self._view.tell("the rest is left out: it would only fail for the same reason")
+                break
+        return self._sum_up()
 
     def _build(self) -> Cluster:
         lab = self._cleanup.enter_context(Lab(PLAN))
@@ -158,14 +161,14 @@ class Demo:
 
     def _choose(self) -> AnyBackend:
         """Find a mode that works in the node's network namespace."""
-        mode = choose_mode(self._wishes.mode, say=self._view.tell)
-        backend = load_backend(mode, Settings(mode=mode), new_plugin_manager())
-        require_support(mode, probe(backend))
+        self._mode = choose_mode(self._wishes.mode, say=self._view.tell)
+        backend = load_backend(self._mode, Settings(mode=self._mode), new_plugin_manager())
+        require_support(self._mode, probe(backend))
         return backend
 
-    def _set(self, backend: AnyBackend) -> Stage:
+    def _set(self) -> Stage:
         ranges = ",".join(map(str, self._cluster.pod_ranges))
-        arguments = ("--source", f"manifests:{self._cluster.folder.path}", "--mode", backend.name)
+        arguments = ("--source", f"manifests:{self._cluster.folder.path}", "--mode", self._mode)
         daemon = DaemonProcess(
             self._cluster.lab.node, (*arguments, "--node-name", NODE, "--cluster-cidr", ranges), self._folder / "kproxy.log"
         )
@@ -181,7 +184,7 @@ class Demo:
             seconds=self._wishes.seconds,
         )
 
-    def _sum_up(self, mode: str) -> Report:
+    def _sum_up(self) -> Report:
         stage = self._stage
         stage.traffic.pause()
         usage = stage.daemon.usage()
@@ -189,7 +192,7 @@ class Demo:
         stage.measured["daemon_processor_seconds"] = usage.processor
         total = sum_of(stage.counts().values())
         report = Report(
-            mode=mode,
+            mode=self._mode,
             seconds=time.monotonic() - self._started,
             expectations=tuple(stage.expectations),
             services=tuple(_service_document(stage, service.name) for service in SERVICES),
@@ -215,13 +218,13 @@ class Demo:
         memory, processor = measured["daemon_memory_mib"], measured["daemon_processor_seconds"]
         failures = f"{measured['failed_connections']:.0f} failed"
         self._say(f"  {measured['connections']:.0f} connections, {failures}, in {report.seconds:.1f} s")
-        self._say(f"  kproxy itself: {memory:.0f} MiB of memory, {processor:.2f} s of processor time since it was started again")
+        self._say(f"  kproxy itself: {memory:.0f} MiB of memory, {processor:.2f} s of processor time since its last start")
         if not self._wishes.stay:
             self._say("  Look around in the cluster: kproxy demo --stay. Serve Services of your own: kproxy run --help")
 
     def stay(self) -> None:
         """Keep everything until a signal comes, and say what can be done meanwhile."""
-        lab, mode = self._cluster.lab, self._stage.daemon.command
+        lab, command = self._cluster.lab, self._stage.daemon.command
         client, node = lab.pods[CLIENT.name], lab.node
         address = WEB.cluster.ipv4
         self._say("")
@@ -235,7 +238,7 @@ class Demo:
         self._say(f"  {self._cluster.folder.path}")
         self._say(f"  {self._folder / 'kproxy.log'}")
         self._say("The daemon was started by:")
-        self._say(f"  kproxy {' '.join(mode)}")
+        self._say(f"  kproxy {' '.join(command)}")
         self._interruption.wait_for_signal()
 
     def _say(self, text: str) -> None:

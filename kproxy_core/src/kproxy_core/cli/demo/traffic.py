@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from kproxy_core.cli.demo.cluster import Cluster
 from kproxy_core.cli.demo.services import DemoService
-from kproxy_core.testing.lab import Load, LoadResult
+from kproxy_core.testing.lab import Closed, Load, LoadResult, Outcome, Refused, Unreachable
 
 
 @frozen(kw_only=True)
@@ -80,11 +80,22 @@ class Traffic:
         return sum_of(_counts_of(result) for result in results)
 
 
+def described(outcome: Outcome) -> str:
+    """An outcome in words."""
+    match outcome:
+        case Refused() | Closed():
+            return f"{type(outcome).__name__.lower()} by {outcome.by}"
+        case Unreachable():
+            return f"unreachable: {outcome.reason}"
+        case _:
+            return type(outcome).__name__.lower()
+
+
 def _counts_of(result: LoadResult) -> Counts:
     return Counts(
         asked=result.asked,
         failed=result.failed,
         by_pod=Counter(result.by_server),
         slowest=result.slowest,
-        failures=tuple(f"{failure.outcome} for {failure.question.host.name}" for failure in result.failures),
+        failures=tuple(f"{described(failure.outcome)} for {failure.question.host.name}" for failure in result.failures),
     )

@@ -1,4 +1,4 @@
-"""Reads the values of options: durations, address ranges, ports; a ``ValueError`` says what is wrong and what to write."""
+"""Reads the values of options and configuration fields; a ``ValueError`` says what is wrong and what to write."""
 
 import re
 from collections.abc import Iterable
@@ -63,3 +63,19 @@ def parse_ports(texts: Iterable[str]) -> frozenset[int]:
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not a port from 1 to 65535")
     return frozenset(map(int, ports))
+
+
+def split_host_port(text: str, default_port: int) -> tuple[Address, int]:
+    """Read ``address:port``, ``[address]:port`` or an address alone, which gets the default port."""
+    host, colon, port = text.rpartition(":")
+    if text.startswith("[") and text.endswith("]"):
+        host, port = text[1:-1], str(default_port)
+    elif host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif not colon or ":" in host:
+        host, port = text, str(default_port)
+    (number,) = parse_ports([port]) or (0,)
+    try:
+        return parse_address(host), number
+    except ValueError as error:
+        raise ValueError(f"{error}; address:port is expected, such as 0.0.0.0:{default_port} or [::]:{default_port}") from None

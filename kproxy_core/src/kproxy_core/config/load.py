@@ -1,0 +1,124 @@
+"""From the text of a KubeProxyConfiguration to what the daemon is run with, or to everything that is wrong with it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from kproxy_core.config.kubeproxy import REMOVED, KubeProxyConfiguration
+from kproxy_core.config.positions import Problem, read
+from kproxy_core.config.rules import violations
+from kproxy_core.config.settings import DetectLocalMode, Settings
+from kproxy_core.config.values import parse_node_port_addresses
+from kproxy_core.model.addresses import parse_address, parse_network
+
+DEFAULT_MODE: Final = "iptables"
+"""What kube-proxy runs on Linux when the file names no mode."""
+
+_KNOWN_GATES: Final = frozenset(
+    {
+        "AllAlpha",
+        "AllBeta",
+        "AllowServiceExternalIPs",
+        "ComponentFlagz",
+        "ComponentStatusz",
+        "ContextualLogging",
+        "KubeProxyNFTablesLocalhostNodePorts",
+        "LoggingAlphaOptions",
+        "LoggingBetaOptions",
+        "MultiCIDRServiceAllocator",
+        "NFTablesNetlink",
+        "NFTablesProxyMode",
+        "PreferSameTrafficDistribution",
+        "WinDSR",
+        "WinOverlay",
+    }
+)
+
+
+@frozen(kw_only=True)
+class Loaded:
+    """A configuration as read, and all problems by line; usable when none of them is fatal."""
+
+    configuration: KubeProxyConfiguration
+    problems: tuple[Problem, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether the daemon may run with it."""
+        return not any(problem.fatal for problem in self.problems)
+
+
+def load(text: str) -> Loaded:
+    """Read and check a configuration; see :class:`Loaded`."""
+    reading = read(text, KubeProxyConfiguration, REMOVED)
+    configuration: KubeProxyConfiguration = reading.value
+    told = {problem.field for problem in reading.problems}
+    found = [
+        Problem(line=_line(violation.field, reading.lines), field=violation.field, message=violation.message)
+        for violation in violations(configuration)
+        # A value that could not be read has been told already, and nothing can be said of a file that is no YAML.
+        if violation.field not in told and "" not in told
+    ]
+    gates = [
+        Problem(
+            line=_line("featureGates", reading.lines),
+            field=f"featureGates.{gate}",
+            message="no feature gate that a service proxy knows; it has no effect",
+            fatal=False,
+        )
+        for gate in configuration.feature_gates
+        if gate not in _KNOWN_GATES
+    ]
+    return Loaded(configuration=configuration, problems=tuple(sorted([*reading.problems, *found, *gates])))
+
+
+def _line(field: str, lines: Mapping[str, int]) -> int:
+    """Return the line of a field, or of the section that lacks it, or the first."""
+    name = field.partition("[")[0]
+    while name not in lines and "." in name:
+        name = name.rpartition(".")[0]
+    return lines.get(name, 1)
+
+
+def settings_from(configuration: KubeProxyConfiguration, node_name: str) -> Settings:
+    """Return the settings of a usable configuration; periods and mark are those of the section of its mode, as in kube-proxy."""
+    mode = configuration.mode or DEFAULT_MODE
+    c = configuration
+    # As in kube-proxy, modes without a section of their own share that of iptables.
+    part = {"ipvs": c.ipvs, "nftables": c.nftables}.get(mode, c.iptables)
+    marks = c.nftables if mode == "nftables" else c.iptables
+    return Settings(
+        mode=mode,
+        node_name=node_name,
+        bind_address=parse_address(c.bind_address) if c.bind_address and not _is_any(c.bind_address) else None,
+        cluster_cidrs=tuple(parse_network(text) for text in c.cluster_cidr.split(",") if text),
+        detect_local_mode=DetectLocalMode(c.detect_local_mode or "ClusterCIDR"),
+        bridge_interface=c.detect_local.bridge_interface,
+        interface_name_prefix=c.detect_local.interface_name_prefix,
+        node_port_addresses=parse_node_port_addresses(c.node_port_addresses),
+        masquerade_bit=marks.masquerade_bit,
+        masquerade_all=marks.masquerade_all,
+        external_ips_allowed=c.feature_gates.get("AllowServiceExternalIPs", True),
+        min_sync_period=part.min_sync_period,
+        sync_period=part.sync_period,
+        mode_options=_mode_options(c),
+    )
+
+
+def _is_any(text: str) -> bool:
+    return not any(parse_address(text))
+
+
+def _mode_options(c: KubeProxyConfiguration) -> Mapping[str, str]:
+    """Return what only some modes want to know, by kube-proxy's field names."""
+    return {
+        "iptables.localhostNodePorts": str(c.iptables.localhost_node_ports).lower(),
+        "ipvs.scheduler": c.ipvs.scheduler,
+        "ipvs.excludeCIDRs": ",".join(c.ipvs.exclude_cidrs),
+        "ipvs.strictARP": str(c.ipvs.strict_arp).lower(),
+        "ipvs.tcpTimeout": f"{c.ipvs.tcp_timeout:g}",
+        "ipvs.tcpFinTimeout": f"{c.ipvs.tcp_fin_timeout:g}",
+        "ipvs.udpTimeout": f"{c.ipvs.udp_timeout:g}",
+        "conntrack.tcpBeLiberal": str(c.conntrack.tcp_be_liberal).lower(),
+    }
