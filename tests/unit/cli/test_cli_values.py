@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy_core.cli import values
+from kproxy_core.config import values
 from kproxy_core.config.settings import NodePortScope
 from kproxy_core.model.addresses import parse_address, parse_network
 

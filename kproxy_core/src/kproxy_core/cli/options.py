@@ -37,13 +37,13 @@ class Duration(click.ParamType[float]):
 
 
 def read_with(function: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Make a callback that reads an option's value by a function of ``cli.values``, so that a mistake names the option.
+    """Make a callback that reads an option's value by a function of ``config.values``, so that a mistake names the option.
 
     By its name, since that module is imported only when there is something to read.
     """
 
     def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        from kproxy_core.cli import values
+        from kproxy_core.config import values
 
         try:
             return getattr(values, function)(value)
