@@ -92,6 +92,11 @@ class _List(Wire, frozen=True):
     metadata: _ListMeta = _ListMeta()
 
 
+class _OddList(Wire, frozen=True):
+    items: list[Any] | None
+    metadata: _ListMeta = _ListMeta()
+
+
 _LIST: Final = msgspec.json.Decoder(_List)
 
 
@@ -187,21 +192,32 @@ def decode_list(body: bytes, codec: AnyCodec) -> DecodedList:
 
     Raises :class:`UnreadableError` when it is not a complete JSON list object: a torn body must not look like a short list.
     """
-    told: list[Diagnostic] = []
-    objects: list[WatchedObject] = []
     try:
         decoded = _LIST.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UnreadableError(f"not a complete list of objects in JSON: {error}") from error
-    for raw in decoded.items or ():
-        item = decode_object(raw, codec)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_odd_list(body, codec)
+    return _listed((decode_object(raw, codec) for raw in decoded.items or ()), decoded.metadata)
+
+
+def _decode_odd_list(body: bytes, codec: AnyCodec) -> DecodedList:
+    """Decode a list that the fast parser refuses as a whole, for a single broken character perhaps."""
+    repaired = convert(load_json(body), _OddList)
+    if repaired.value is None:
+        raise UnreadableError("not a list of objects")
+    return _listed((_decode_repaired(item, codec) for item in repaired.value.items or ()), repaired.value.metadata)
+
+
+def _listed(decoded: Iterable[Decoded], meta: _ListMeta) -> DecodedList:
+    told: list[Diagnostic] = []
+    objects: list[WatchedObject] = []
+    for item in decoded:
         objects.extend(item.objects)
         told.extend(item.diagnostics)
     return DecodedList(
         objects=tuple(objects),
         diagnostics=tuple(told),
-        resource_version=decoded.metadata.resource_version,
-        continue_token=decoded.metadata.continue_ or "",
+        resource_version=meta.resource_version,
+        continue_token=meta.continue_ or "",
     )
 
 
