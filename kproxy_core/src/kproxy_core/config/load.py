@@ -5,7 +5,7 @@ from typing import Final
 
 from attrs import frozen
 
-from kproxy_core.config.kubeproxy import REMOVED, KubeProxyConfiguration
+from kproxy_core.config.kubeproxy import REMOVED, Iptables, Ipvs, KubeProxyConfiguration, Nftables
 from kproxy_core.config.positions import Problem, read
 from kproxy_core.config.rules import violations
 from kproxy_core.config.settings import DetectLocalMode, Settings
@@ -86,7 +86,8 @@ def settings_from(configuration: KubeProxyConfiguration, node_name: str) -> Sett
     mode = configuration.mode or DEFAULT_MODE
     c = configuration
     # As in kube-proxy, modes without a section of their own share that of iptables.
-    part = {"ipvs": c.ipvs, "nftables": c.nftables}.get(mode, c.iptables)
+    sections: dict[str, Iptables | Ipvs | Nftables] = {"ipvs": c.ipvs, "nftables": c.nftables}
+    part = sections.get(mode, c.iptables)
     marks = c.nftables if mode == "nftables" else c.iptables
     return Settings(
         mode=mode,

@@ -1,8 +1,8 @@
 """Reads a YAML or JSON mapping into typed values, and tells everything that is wrong with it at once, with lines.
 
-The shape to read is an attrs class: an attribute's metadata names its key in the file and the :class:`Kind` of its value, or it is
-a section, another attrs class. Scalars are read as Kubernetes' own tools read configuration files (YAML 1.1 by go-yaml: ``yes`` is a
-boolean where one is wanted).
+The shape to read is an attrs class: an attribute's metadata names its key in the file and the :class:`Kind` of its value, or
+it is a section, another attrs class. Scalars are read as Kubernetes' own tools read configuration files (YAML 1.1 by go-yaml:
+``yes`` is a boolean where one is wanted).
 """
 
 import difflib

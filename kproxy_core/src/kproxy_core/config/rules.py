@@ -1,7 +1,8 @@
-"""What a configuration must keep besides the type of each field: kube-proxy's own validation, with the remedy in each sentence."""
+"""What a configuration must keep besides the type of each field: kube-proxy's own validation, each with its remedy."""
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -60,7 +61,7 @@ def _addresses(c: KubeProxyConfiguration) -> Iterator[Violation]:
         ("metricsBindAddress", c.metrics_bind_address, 10249),
     ):
         if text:
-            yield from _tried(name, lambda value, default=port: split_host_port(value, default), text)
+            yield from _tried(name, partial(split_host_port, default_port=port), text)
 
 
 def _tried(field: str, parse: Callable[[str], object], text: str) -> Iterator[Violation]:
