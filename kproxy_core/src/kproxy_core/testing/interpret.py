@@ -59,8 +59,9 @@ def origin_of(detector: LocalDetector, packet: Packet) -> Origin:
     match detector:
         case LocalByNetwork(networks) if any(packet.source in network for network in networks):
             return Origin.LOCAL_POD
-        case LocalByInterface(name, prefix) if packet.interface == name or (prefix and packet.interface.startswith(name)):
-            return Origin.LOCAL_POD
+        case LocalByInterface(name, prefix) if not packet.from_this_node:
+            if packet.interface == name or (prefix and packet.interface.startswith(name)):
+                return Origin.LOCAL_POD
     return Origin.NODE if packet.from_this_node else Origin.OUTSIDE
 
 

@@ -63,11 +63,12 @@ def _safe_cluster_address(scene: Scene, service: Service, family: Family) -> Add
     """The Service's virtual address in ``family``, if it is safe to claim.
 
     Silent text: the guard and cluster addresses, which the API server allots from ranges of their own. One that is the node's or
-    an API server's would cut off more than its ports, as the others are refused (case S4): it is left out as a whole.
+    an API server's would cut off more than its ports, as the others are refused (case S4): it is left out as a whole, whoever
+    names it.
     """
     address = cluster_address(service, family)
-    taken = {host for host, _ in api_server_endpoints(scene)} if service.name != API_SERVER else set()
-    return None if address in scene.node_addresses() or address in taken else address
+    hosts = {host for host, _ in api_server_endpoints(scene)}
+    return None if address in scene.node_addresses() or address in hosts else address
 
 
 def balancer_addresses(service: Service) -> frozenset[Address]:
