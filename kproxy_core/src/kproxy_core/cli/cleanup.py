@@ -1,12 +1,15 @@
 """``kproxy cleanup``: removes what is ours from the kernel, mode by mode, and touches nothing else."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kproxy_core.cli.examples import Command
 from kproxy_core.cli.options import netns_option
 from kproxy_core.cli.output import counted, output_options, print_json
+
+if TYPE_CHECKING:
+    from kproxy_core.kernel.writer_lock import WriterLock
 
 STOP_TIMEOUT = 15.0
 """Seconds that a daemon is given to end: it finishes the transaction under way, and no more."""
@@ -48,8 +51,13 @@ def command(  # noqa: PLR0913, PLR0917 - the options of the command line
     for mode in modes:
         check_name(mode)
     with entered(netns):
-        stopped = None if dry_run else _make_room(stop)
-        cleaned = _clean(modes, dry_run)
+        if dry_run:
+            stopped, cleaned = None, _clean(modes, dry_run)
+        else:
+            stopped = _make_room(stop)
+            # Held meanwhile, so that no daemon that somebody starts now gets in between.
+            with _lock():
+                cleaned = _clean(modes, dry_run)
     if as_json:
         print_json(_document(cleaned, stopped, dry_run))
     else:
@@ -76,6 +84,15 @@ def _make_room(stop: bool) -> int | None:
         who = described(again) if again else described(found)
         raise click.ClickException(f"{who} still runs after {STOP_TIMEOUT:g} s; something may be starting it again: stop that")
     return found.pid
+
+
+def _lock() -> "WriterLock":
+    from kproxy_core.kernel.writer_lock import LockedError, WriterLock
+
+    try:
+        return WriterLock()
+    except LockedError as error:
+        raise click.ClickException(f"{error} again; something has started it: stop that first") from error
 
 
 def _clean(modes: tuple[str, ...], dry_run: bool) -> list[Cleaned]:

@@ -1,14 +1,17 @@
 """Follows manifests for the daemon."""
 
-import contextlib
+import logging
 import os
 import select
 import threading
 
 from kproxy_core.cli.options import MANIFESTS
 from kproxy_core.model.changes import Change
+from kproxy_core.runtime.logs import LOGGER
 from kproxy_core.runtime.sources import Inbox
 from kproxy_core.sources.manifests import ManifestSource
+
+log = logging.getLogger(LOGGER)
 
 LOOK_PERIOD = 1.0
 """Seconds between two looks at files that inotify does not tell of: those on network file systems, and behind symbolic links."""
@@ -48,17 +51,24 @@ class FollowedManifests:
         self._inbox.close()
 
     def _follow(self) -> None:
-        while not self._wait():
-            changes = self._source.poll()
+        failed = False
+        while not self._wait(failed):
+            try:
+                changes = self._source.poll()
+                failed = False
+            except Exception:
+                if not failed:
+                    log.exception("%s cannot be followed, and will be tried again; what was read stays in force", self.name)
+                failed = True
+                continue
             if changes:
                 self._inbox.put(changes)
 
-    def _wait(self) -> bool:
+    def _wait(self, failed: bool) -> bool:
         """Wait until there may be something to read; return whether it is time to stop instead."""
         settling = self._source.wake_after
-        timeout = LOOK_PERIOD if settling is None else min(LOOK_PERIOD, settling)
-        watched = [self._stop, *([self._source.fileno()] if self._source.fileno() >= 0 else [])]
-        with contextlib.suppress(InterruptedError):
-            ready, _, _ = select.select(watched, [], [], timeout)
-            return self._stop in ready
-        return False
+        timeout = LOOK_PERIOD if settling is None or failed else min(LOOK_PERIOD, settling)
+        descriptor = -1 if failed else self._source.fileno()
+        watched = [self._stop, descriptor] if descriptor >= 0 else [self._stop]
+        ready, _, _ = select.select(watched, [], [], timeout)
+        return self._stop in ready

@@ -36,6 +36,8 @@ def start(stage: Stage) -> None:
 
 def balance(stage: Stage) -> None:
     """Keep up the load, then look at who got how many connections."""
+    for service in SERVICES:
+        stage.view.tell(f"{service.name:4}  {service.type:12}  {service.shows}")
     stage.traffic.start()
     stage.keep_going(0.3)
     stage.view.rest(stage.final_board())

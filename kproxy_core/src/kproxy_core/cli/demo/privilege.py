@@ -22,7 +22,7 @@ def become_able() -> None:
 
     os.environ[REENTERED] = "1"
     try:
-        exec_in_user_namespace([sys.executable, "-m", "kproxy_core.cli.main", *sys.argv[1:]])
+        exec_in_user_namespace([sys.executable, "-P", "-m", "kproxy_core.cli.main", *sys.argv[1:]])
     except LabError as error:
         raise click.ClickException(f"the demo needs network namespaces: {error}") from error
     except OSError as error:

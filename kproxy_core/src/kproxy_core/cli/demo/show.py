@@ -145,6 +145,15 @@ class Demo:
         return self._sum_up()
 
     def _build(self) -> Cluster:
+        from pyroute2.netlink.exceptions import NetlinkError
+
+        try:
+            return self._built()
+        except NetlinkError as error:
+            needs = "it needs pairs of virtual interfaces and bridges (CONFIG_VETH, CONFIG_BRIDGE)"
+            raise LabError(f"this kernel does not make the cluster's links: {error}; {needs}") from error
+
+    def _built(self) -> Cluster:
         lab = self._cleanup.enter_context(Lab(PLAN))
         self._interruption.check()
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="kproxy-demo-")))

@@ -82,7 +82,6 @@ class Stage:
             name=service.name,
             kind=f"{service.type} {service.protocol.name}",
             frontends=frontends(service, self.cluster.lab.plan.node_addresses(NODE)),
-            shows=service.shows,
             asked=counts.asked,
             failed=counts.failed,
             endpoints=tuple(self._board_endpoints(service, counts, shared)),

@@ -24,12 +24,11 @@ class BoardEndpoint:
 
 @frozen(kw_only=True)
 class BoardService:
-    """A Service and its pods. ``shows`` is why it is there, ``paused`` why nobody asks it now, or empty."""
+    """A Service and its pods. ``paused`` is why nobody asks it now, or empty."""
 
     name: str
     kind: str
     frontends: tuple[str, str]
-    shows: str
     asked: int
     failed: int
     endpoints: tuple[BoardEndpoint, ...]
@@ -98,7 +97,7 @@ class LinesView:
         """Each Service and its pods, with bars."""
         for service in board:
             failed = f", {service.failed} failed" if service.failed else ""
-            self._line(f"  {click.style(service.name, bold=True)} {service.kind} {' '.join(service.frontends)}: {service.shows}")
+            self._line(f"  {click.style(service.name, bold=True)} {service.kind} {' '.join(service.frontends)}")
             self._line(f"      {service.asked} connections{failed}")
             for endpoint in service.endpoints:
                 note = f"  {endpoint.note}" if endpoint.note else ""
