@@ -16,33 +16,33 @@ class OpenSockets:
     """The sockets of a pool. Once interrupted, it stays so: connections that are made later are refused too."""
 
     def __init__(self) -> None:
-        self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._sockets: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self.interrupted = False
 
-    def add(self, sock: Any) -> None:
-        """Take in a new connection's socket. Raises InterruptedRequestError when it comes too late."""
+    def add(self, sock: Any, how: int = socket.SHUT_RDWR) -> None:
+        """Take in a new connection's socket, and how to shut it down. Raises InterruptedRequestError when it comes too late."""
         with self._lock:
             if self.interrupted:
                 raise InterruptedRequestError("the connection is not wanted any more")
-            self._sockets.add(sock)
+            self._sockets[sock] = how
 
     def discard(self, sock: Any) -> None:
         """Take a socket out again."""
         with self._lock:
-            self._sockets.discard(sock)
+            self._sockets.pop(sock, None)
 
     def interrupt(self) -> None:
         """Shut all of them down: reads and writes on them end at once."""
         with self._lock:
             self.interrupted = True
-            for sock in list(self._sockets):
+            for sock, how in list(self._sockets.items()):
                 # The plain method: SSLSocket's own would pull the session from under the thread that reads. Within a TLS
                 # connection to a proxy the socket is one level deeper.
                 plain = sock if isinstance(sock, socket.socket) else getattr(sock, "socket", None)
                 if isinstance(plain, socket.socket):
                     with contextlib.suppress(OSError):
-                        socket.socket.shutdown(plain, socket.SHUT_RDWR)
+                        socket.socket.shutdown(plain, how)
 
     def __len__(self) -> int:
         with self._lock:
@@ -64,11 +64,12 @@ def _tracked(pool: type[HTTPConnectionPool], sockets: OpenSockets) -> type[HTTPC
         _second: socket.socket | None = None
 
         def _new_conn(self) -> socket.socket:
-            # By a second descriptor it can be shut down even while TLS has taken the first one away for its handshake.
+            # By a second descriptor it can be shut down even while TLS has taken the first away for its handshake; for reading
+            # only, since Python's ssl loses track of a socket that is not connected any more when the handshake begins.
             made: socket.socket = super()._new_conn()
             self._second = made.dup()
             try:
-                sockets.add(self._second)
+                sockets.add(self._second, socket.SHUT_RD)
             except InterruptedRequestError:
                 made.close()
                 raise
