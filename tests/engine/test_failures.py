@@ -136,6 +136,10 @@ def test_the_earlier_rules_of_a_refused_service_outlive_a_restart(atomic: bool) 
     assert ("pick", 1) in kernel.ours
     play.advance(100)
     assert ("pick", 1) in kernel.ours
+    kernel.meddle(lambda objects: objects.pop(("node", "local pods")))
+    play.drift().advance(5)
+    assert ("node", "local pods") in kernel.ours
+    assert ("pick", 1) in kernel.ours
     kernel.fault = no_faults
     play.advance(400)
     assert play.reports[-1].ok
@@ -329,6 +333,48 @@ def test_the_trigger_times_of_a_failed_sync_are_in_the_report_of_the_one_that_su
     kernel.fault = no_faults
     play.advance(10)
     assert play.reports[-1].trigger_times == (55.0,)
+
+
+def test_what_was_applied_before_a_passing_failure_is_known() -> None:
+    kernel = MemoryKernel()
+    play = Playbook(MemoryBackend(kernel, atomic=True)) >> listed(HERE, *cluster(5))
+    kernel.fault = refusing("10.97.0.1")
+    play.advance(1) >> put(slice_of("shop/s1", "10.244.9.1", "10.244.9.2"))
+    assert set(play.reports[-1].failed) == {port_key("shop/s1")}
+    kernel.fault = evolve(refusing("10.97.0.1"), retryable=True)
+    play.advance(0.5) >> put(slice_of("shop/s1", "10.244.9.1", "10.244.9.9"), slice_of("shop/s2", "10.244.9.2", "10.244.9.3"))
+    assert play.reports[-1].error
+    assert endpoints_of(kernel, "shop/s2") == {"10.244.9.2", "10.244.9.3"}
+    assert is_consistent(kernel, play.engine.program)
+
+
+def test_a_change_of_the_node_is_not_forgotten_when_the_kernel_fails_for_a_moment() -> None:
+    kernel = MemoryKernel()
+    play = Playbook(MemoryBackend(kernel, atomic=True)) >> listed(HERE, *cluster(5))
+    kernel.fault = FailKeys(lambda key: key[0] == "node", retryable=True)
+    play.advance(1) >> put(node("192.0.2.7"))
+    assert play.reports[-1].error
+    kernel.fault = no_faults
+    play.advance(1)
+    assert str(kernel.ours["node", "node port addresses"]) == "(Address(192.0.2.7),)"
+
+
+def test_damage_done_by_others_while_a_sync_fails_is_repaired_by_that_sync() -> None:
+    kernel = MemoryKernel()
+    play = Playbook(MemoryBackend(kernel)) >> listed(HERE, *cluster(5))
+    refuse = refusing("10.97.0.1")
+
+    def fault(number: int, key: Key) -> Failure | None:
+        failure = refuse(number, key)
+        if failure is not None:
+            kernel.ours.pop(next((other for other in kernel.ours if str(other[3:4]) == "(Address(10.97.0.2),)"), ()), None)
+        return failure
+
+    kernel.fault = fault
+    play.advance(1) >> put(slice_of("shop/s1", "10.244.9.1", "10.244.9.2"))
+    assert frontends(kernel) == {f"10.97.0.{number}" for number in range(5)}
+    assert set(play.reports[-1].failed) == {port_key("shop/s1")}
+    assert is_consistent(kernel, play.engine.program)
 
 
 # -- the mode's own faults

@@ -10,7 +10,7 @@ from kproxy_core.engine import events as e
 from kproxy_core.plugin.backend import ApplyResult, Drift
 from kproxy_core.testing.memory_backend import MemoryBackend, MemoryDataplane, MemoryKernel, Operation
 from kproxy_core.testing.playbook import SETTINGS, Playbook
-from kproxy_core.testing.sketch import NODE, listed, node, put, service, slice_of
+from kproxy_core.testing.sketch import NODE, listed, node, port_key, put, service, slice_of
 
 WEB = service("shop/web", "10.96.0.10")
 WEB_ENDPOINTS = slice_of("shop/web", "10.244.1.1", "10.244.1.2")
@@ -74,6 +74,15 @@ def test_a_restart_removes_what_vanished_meanwhile() -> None:
     play = Playbook(MemoryBackend(kernel))
     play >> listed(HERE) << ("read", "apply 4", "apply 2", "sync 6", "clean")
     assert {key[0] for key in kernel.ours} == {"node"}
+
+
+def test_after_a_restart_newcomers_get_ids_that_nobody_has() -> None:
+    kernel = MemoryKernel()
+    started(kernel).close()
+    play = Playbook(MemoryBackend(kernel)) >> listed(HERE, service("shop/a", "10.96.0.7"), WEB, WEB_ENDPOINTS)
+    assert play.reports[-1].ok
+    assert {key[1] for key in kernel.ours if key[0] == "service"} == {1, 2}
+    assert kernel.ours["service", 1] == port_key("shop/web")
 
 
 def test_a_kernel_that_cannot_be_read_is_asked_again_with_backoff() -> None:
@@ -253,6 +262,12 @@ def test_the_kernel_is_looked_at_when_deferred_work_is_due() -> None:
     play.advance(6.9) << ()
     play.advance(0.2) << ("read", "sync 0")
     play.advance(20) << ()
+
+
+def test_deferred_work_is_not_forgotten_over_an_earlier_look() -> None:
+    play = Playbook(DrainingBackend()) >> listed(HERE, WEB, WEB_ENDPOINTS) << ("read", "apply 9", "sync 9", "clean")
+    play.advance(3) >> e.CheckRequested() << ("read", "sync 0")
+    play.advance(4.1) << ("read", "sync 0")
 
 
 def test_a_sync_period_of_nothing_does_not_make_a_busy_loop() -> None:

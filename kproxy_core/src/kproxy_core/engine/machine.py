@@ -105,6 +105,7 @@ class Engine:
         self._pace = Pace(least=settings.min_sync_period)
         self._backoff = Backoff(longest=min(LONGEST_RETRY, max(settings.sync_period, SHORTEST_CHECK)))
         self._check_at = math.inf
+        self._wake_at = math.inf
         self._drift: Drift | None = None
         self._drift_count = 0
 
@@ -211,7 +212,7 @@ class Engine:
         if not self._is_known:
             return self._backoff.until
         repair_at = max(self._pace.next_commit, self._backoff.until) if self._drift is not None else math.inf
-        return min(repair_at, self._check_at)
+        return min(repair_at, self._check_at, self._wake_at)
 
     def _commit_at(self) -> float:
         sweep = UNATTRIBUTED in self._made.fragments and not self._quarantine.refusals
@@ -231,7 +232,8 @@ class Engine:
             return effects
         if self._read_at() <= now:
             self._account = Account(started=now, full=True)
-            self._check_at = self._check_at if self._check_at > now else math.inf
+            self._check_at = math.inf
+            self._wake_at = self._wake_at if self._wake_at > now else math.inf
             effects.append(self._read())
         elif self._commit_at() <= now:
             self._account = Account(started=now)
@@ -372,7 +374,7 @@ class Engine:
         self._account.commits += 1
         self._account.operations += result.done
         if result.wake_at is not None:
-            self._check_at = min(self._check_at, result.wake_at)
+            self._wake_at = min(self._wake_at, result.wake_at)
         if not result.failures:
             return [*self._accept(phase.trial), *self._go_on(now)]
         self._is_known = self._is_known and result.unchanged
