@@ -1,6 +1,7 @@
 """A lab's node with a mode at work: told a cluster, it programs the kernel at once, without waiting for a clock."""
 
 import math
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -27,6 +28,8 @@ B = TypeVar("B", bound=AnyBackend)
 
 _PATIENCE = 5.0
 """Seconds of the engine's clock, not of ours: what is refused again and again is given up for now."""
+
+_TICK = 0.02
 
 _KINDS = {Service: Kind.SERVICE, EndpointSlice: Kind.ENDPOINT_SLICE, Node: Kind.NODE, ServiceCIDR: Kind.SERVICE_CIDR}
 
@@ -81,10 +84,17 @@ class NodeUnderTest(Generic[B]):
         """Have everything read and compared; the report says how many operations that needed."""
         return self._do(e.CheckRequested())
 
-    def notice(self) -> SyncReport | None:
-        """Do what the daemon does when the kernel tells of a change by others; None if none of ours seems concerned."""
-        drift = self._play.dataplane.drift()
-        return None if drift is None else self._do(e.DriftNoticed(drift))
+    def notice(self, patience: float = 10.0) -> SyncReport | None:
+        """Wait, as the daemon does, until the mode suspects a change by others, and have it looked into.
+
+        ``patience`` is in (real) seconds; None if nothing is suspected all the while.
+        """
+        end = time.monotonic() + patience
+        while (drift := self._play.dataplane.drift()) is None:
+            if time.monotonic() > end:
+                return None
+            time.sleep(_TICK)
+        return self._do(e.DriftNoticed(drift))
 
     def restart(self, settings: Settings | None = None) -> SyncReport | None:
         """Forget everything, as a new process with these settings (or the same), which is then told the same cluster."""

@@ -49,7 +49,8 @@ from kproxy_nftables.registers import (
     words,
 )
 
-REJECT_CHAIN: Final = "reject"
+REJECT_CHAIN: Final = "refuse"
+"""Not ``reject``: that is a word of nft's language, so nobody could ask nft for a chain of that name."""
 
 MAX_STICKY_SLOTS: Final = 2047
 """Endpoints that a sticky Service port uses at most: count and timeout share the action's 32 bits."""

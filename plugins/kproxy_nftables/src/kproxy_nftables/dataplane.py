@@ -176,7 +176,11 @@ class NftablesDataplane:
                 self._watch.join(generations)
         if any(operation.kind in _TABLE_KINDS for operation in plan):
             self._handles = self._table_handles()
-        return _apply_result(result)
+        applied = _apply_result(result)
+        if applied.failures and self._are_others_suspected():
+            # Nobody's fault: what the plan was made for may not be there any more. It is read again.
+            return evolve(applied, failures=tuple(evolve(each, retryable=True) for each in applied.failures), unchanged=False)
+        return applied
 
     def _table_handles(self) -> frozenset[int]:
         return frozenset(table.handle or 0 for table in self._socket.tables() if _is_ours(table))
@@ -195,8 +199,7 @@ class NftablesDataplane:
         changes its own tables several times a second.
         """
         try:
-            self._suspects += self._watch.drain()
-            if not self._suspects:
+            if not self._are_others_suspected():
                 return None
             certain = self._table_handles() != self._handles
         except (KernelError, WireError) as error:
@@ -207,6 +210,10 @@ class NftablesDataplane:
         named = [f"{change.process} (pid {change.pid})" for change in self._suspects if change.process]
         self._suspects = ()
         return Drift(culprit=named[-1] if named else "")
+
+    def _are_others_suspected(self) -> bool:
+        self._suspects += self._watch.drain()
+        return bool(self._suspects)
 
     # -- for people
 
