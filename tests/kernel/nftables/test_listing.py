@@ -55,10 +55,12 @@ def test_every_set_and_chain_can_be_asked_for_by_name(world: World, nft: Nft) ->
     """No name is a word of nft's language."""
     world.node.set(*everything(world))
     listed = json.loads(nft("-j", "list", "ruleset"))["nftables"]
-    named = {(kind, item[kind]["name"]) for item in listed for kind in ("chain", "set", "map") if kind in item}
+    named = {
+        item[kind]["name"]: (kind, item[kind]["family"]) for item in listed for kind in ("chain", "set", "map") if kind in item
+    }
     assert len(named) > 30
-    for kind, name in named:
-        assert f"{kind} {name} {{" in nft("list", kind, "ip", "kproxy-nftables", name)
+    for name, (kind, family) in named.items():
+        assert f"{kind} {name} {{" in nft("list", kind, family, "kproxy-nftables", name)
 
 
 def test_what_nft_shows_is_what_a_person_would_look_for(world: World, nft: Nft) -> None:
