@@ -118,6 +118,8 @@ _REMEDIES: Mapping[FrontendKind, str] = {
 
 def stray_addresses(service: Service, settings: Settings) -> tuple[Diagnostic, ...]:
     """Tell of external and load balancer addresses in a family that the Service has no cluster address of: not served."""
+    if not service.external_ips and not service.ingress:
+        return ()
     served = {address.family for address in service.cluster_ips}
     external = service.external_ips if settings.external_ips_allowed else ()
     strays = [

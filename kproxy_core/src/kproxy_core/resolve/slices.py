@@ -35,26 +35,27 @@ def join_slices(
         for port in part.ports:
             if port.port and (port.name, port.protocol) in wanted:
                 bucket = merged.setdefault((part.family, port.name, port.protocol), {})
-                for source in endpoints:
-                    place = (source.address, port.port)
-                    endpoint = _endpoint(source, port.port, node_name, service.weights)
-                    if place not in bucket or _rank(endpoint) > _rank(bucket[place]):
-                        bucket[place] = endpoint
+                _add(bucket, endpoints, port.port, node_name, service.weights)
     return {key: tuple(bucket[place] for place in sorted(bucket)) for key, bucket in merged.items()}
 
 
-def _endpoint(source: SliceEndpoint, port: int, node_name: str, weights: Mapping[str, int]) -> Endpoint:
-    return Endpoint(
-        address=source.address,
-        port=port,
-        ready=source.ready,
-        serving=source.serving,
-        terminating=source.terminating,
-        local=source.node_name == node_name and bool(node_name),
-        zone_hints=source.zone_hints,
-        node_hints=source.node_hints,
-        weight=weights.get(str(source.address), weights.get("*", 1)) if weights else 1,
-    )
+def _add(bucket: _Merged, sources: Iterable[SliceEndpoint], port: int, node_name: str, weights: Mapping[str, int]) -> None:
+    for source in sources:
+        address = source.address
+        endpoint = Endpoint(
+            address=address,
+            port=port,
+            ready=source.ready,
+            serving=source.serving,
+            terminating=source.terminating,
+            local=source.node_name == node_name and node_name != "",
+            zone_hints=source.zone_hints,
+            node_hints=source.node_hints,
+            weight=weights.get(str(address), weights.get("*", 1)) if weights else 1,
+        )
+        place = (address, port)
+        if place not in bucket or _rank(endpoint) > _rank(bucket[place]):
+            bucket[place] = endpoint
 
 
 def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, list[str], list[str]]:
