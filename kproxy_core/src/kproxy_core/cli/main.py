@@ -12,7 +12,7 @@ import click
 from kproxy_core.cli.examples import write_examples
 from kproxy_core.cli.output import wants_colour
 
-COMMANDS = ("run", "demo", "modes", "probe", "render", "cleanup")
+COMMANDS = ("run", "demo", "check-config", "modes", "probe", "render", "cleanup")
 INTERRUPTED = 130
 
 EXAMPLES = (
@@ -35,7 +35,7 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"kproxy_core.cli.{cmd_name}").command
+        command: click.Command = import_module(f"kproxy_core.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _ALIASES = "kproxy.aliases"
 MANIFESTS = "manifests:"
+KUBERNETES = "kubernetes"
 
 DETECT_LOCAL_MODES = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 """The values of :class:`~kproxy_core.config.settings.DetectLocalMode`, the default first, here so that help is quick."""
@@ -95,6 +96,23 @@ def source_option(command: F) -> F:
         callback=_read_source,
         help="Where Services and EndpointSlices come from: a file or folder of YAML or JSON, or - for standard input.",
     )(command)
+
+
+def daemon_source_option(command: F) -> F:
+    """``--source`` of the daemon, which may watch an API server too. Arrives as the path of manifests; None for Kubernetes."""
+    return click.option(
+        "--source",
+        "manifests",
+        metavar="kubernetes|manifests:PATH|-",
+        default=KUBERNETES,
+        show_default=True,
+        callback=_read_daemon_source,
+        help="Where Services and EndpointSlices come from: the API server, a file or folder of YAML or JSON, or standard input.",
+    )(command)
+
+
+def _read_daemon_source(context: click.Context, parameter: click.Parameter, value: str) -> str | None:
+    return None if value == KUBERNETES else _read_source(context, parameter, value)
 
 
 def _read_source(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -231,7 +249,7 @@ def settings_from(context: click.Context, given: Mapping[str, Any]) -> Settings:
     least, longest = _periods(context, given)
     return Settings(
         mode=given["mode"],
-        node_name=(given["node_name"].strip() or _host_name()).lower(),
+        node_name=(given["node_name"].strip() or host_name()).lower(),
         bind_address=given["bind_address"],
         cluster_cidrs=given["cluster_cidrs"],
         detect_local_mode=detection,
@@ -261,7 +279,8 @@ def _periods(context: click.Context, given: Mapping[str, Any]) -> tuple[float, f
     return least, longest
 
 
-def _host_name() -> str:
+def host_name() -> str:
+    """Return the name of this host, which is what a Node is usually called."""
     import platform
 
     return platform.node()

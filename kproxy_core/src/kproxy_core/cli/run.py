@@ -1,6 +1,6 @@
 """``kproxy run``: the daemon."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,20 +8,24 @@ import click
 from kproxy_core.cli.examples import Command
 from kproxy_core.cli.options import (
     alias,
+    daemon_source_option,
     mode_option,
     netns_option,
     period_options,
     settings_from,
     settings_options,
-    source_option,
     with_aliases,
 )
 
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
+    from kproxy_core.config.kubeproxy import KubeProxyConfiguration
     from kproxy_core.config.settings import Settings
+    from kproxy_core.model.snapshot import Kind
     from kproxy_core.plugin.backend import AnyBackend
+    from kproxy_core.runtime.sources import Source
+    from kproxy_core.runtime.surface import SurfaceOptions
 
 DEBUGGING = 4
 """From this verbosity on, as in kube-proxy, the log holds what only somebody who looks for a fault wants to read."""
@@ -29,6 +33,7 @@ DEBUGGING = 4
 PR_SET_PDEATHSIG = 1
 
 EXAMPLES = (
+    ("kproxy run --config /var/lib/kube-proxy/config.conf", "on a cluster's node, in kube-proxy's place"),
     ("kproxy run --source manifests:/etc/kproxy/manifests --mode nftables", ""),
     ("kubectl get services,endpointslices -A -o yaml | kproxy run --source manifests:-", "a snapshot of a cluster"),
     ("kproxy run --source manifests:web.yaml --cluster-cidr 10.244.0.0/16 --node-name node-a --nodeport-addresses all", ""),
@@ -49,7 +54,15 @@ class Verbosity(click.ParamType[int]):
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@source_option
+@click.option(
+    "--config",
+    metavar="FILE",
+    default="",
+    help="kube-proxy's configuration file. Beside it only --source, --node-name, --master, --netns and the log's options count.",
+)
+@daemon_source_option
+@click.option("--kubeconfig", metavar="FILE", default="", help="How to reach the API server.  [default: as a pod of the cluster]")
+@click.option("--master", metavar="URL", default="", help="The API server, if not the kubeconfig's.")
 @mode_option
 @settings_options
 @period_options
@@ -68,9 +81,12 @@ class Verbosity(click.ParamType[int]):
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to write the log."
 )
 @alias("--logging-format", "log_format", type=click.Choice(["text", "json"]))
+@click.option("--healthz-bind-address", metavar="ADDRESS", default=None, help="Where to serve /healthz and /livez.")
+@click.option("--metrics-bind-address", metavar="ADDRESS", default=None, help="Where to serve /metrics and /proxyMode.")
+@click.option("--bind-address-hard-fail", is_flag=True, help="End when one of the two is taken, instead of trying again.")
 @click.option("--end-with-parent", is_flag=True, hidden=True, help="Stop when the process that started this one ends.")
 @click.pass_context
-def command(context: click.Context, /, manifests: str, netns: str | None, end_with_parent: bool, **options: Any) -> None:
+def command(context: click.Context, /, netns: str | None, end_with_parent: bool, **options: Any) -> None:
     """Keep the kernel as Services and EndpointSlices want it, until stopped.
 
     Reads what is in the kernel and changes only what differs, at the start as well. When it ends, the rules stay: connections go
@@ -84,9 +100,8 @@ def command(context: click.Context, /, manifests: str, netns: str | None, end_wi
     if end_with_parent:
         _end_with_parent()
     given = with_aliases(context, options)
-    settings = settings_from(context, given)
     with entered(netns):
-        status = _run(settings, manifests, given)
+        status = _run(context, given)
     context.exit(status)
 
 
@@ -98,28 +113,126 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _run(settings: "Settings", manifests: str, given: Mapping[str, Any]) -> int:
-    import logging
-
+def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     from attrs import evolve
 
     from kproxy_core.cli.installed import choose_mode
-    from kproxy_core.cli.sources import FollowedManifests
     from kproxy_core.plugin.registry import load_backend, new_plugin_manager
     from kproxy_core.runtime.daemon import run_daemon
-    from kproxy_core.runtime.logs import configure_logging
     from kproxy_core.runtime.options import DaemonOptions
 
-    configure_logging(given["log_format"], logging.DEBUG if given["verbosity"] >= DEBUGGING else logging.INFO)
+    configuration, warnings = _configuration(context, given)
+    _start_log(configuration, given)
+    _warn(warnings)
+    settings = _settings(context, given, configuration)
     settings = evolve(settings, mode=choose_mode(settings.mode))
     plugins = new_plugin_manager()
     backend = load_backend(settings.mode, settings, plugins)
     _check(settings.mode, backend)
     _load_extensions(plugins)
-    source = FollowedManifests(manifests)
+    if given["config"]:
+        _prepare_node(configuration)
+    source, kinds = _source(given, configuration, settings)
+    surface = _surface(given, configuration, settings)
     return run_daemon(
-        DaemonOptions(settings=settings, backend=backend, sources=(source,), wait_for=source.delivers, plugins=plugins)
+        DaemonOptions(settings=settings, backend=backend, sources=(source,), wait_for=kinds, plugins=plugins, surface=surface)
     )
+
+
+def _configuration(context: click.Context, given: Mapping[str, Any]) -> "tuple[KubeProxyConfiguration, tuple[str, ...]]":
+    """Return the configuration file's content, or what the options say instead of it."""
+    from kproxy_core.config.kubeproxy import ClientConnection, KubeProxyConfiguration
+
+    if given["config"]:
+        from kproxy_core.cli.configured import usable_configuration
+
+        return usable_configuration(given["config"])
+    _check_addresses(context, given)
+    configuration = KubeProxyConfiguration(
+        client_connection=ClientConnection(kubeconfig=given["kubeconfig"]),
+        healthz_bind_address=given["healthz_bind_address"] or "",
+        metrics_bind_address=given["metrics_bind_address"] or "",
+        bind_address_hard_fail=given["bind_address_hard_fail"],
+    )
+    return configuration, ()
+
+
+def _check_addresses(context: click.Context, given: Mapping[str, Any]) -> None:
+    from kproxy_core.config.values import split_host_port
+
+    for name, port in (("healthz_bind_address", 10256), ("metrics_bind_address", 10249)):
+        if given[name]:
+            try:
+                split_host_port(given[name], port)
+            except ValueError as error:
+                raise click.UsageError(f"--{name.replace('_', '-')}: {error}", context) from error
+
+
+def _start_log(configuration: "KubeProxyConfiguration", given: Mapping[str, Any]) -> None:
+    import logging
+
+    from kproxy_core.runtime.logs import configure_logging
+
+    level = max(given["verbosity"], configuration.logging.verbosity)
+    log_format = "json" if "json" in (given["log_format"], configuration.logging.format) else "text"
+    configure_logging("json" if log_format == "json" else "text", logging.DEBUG if level >= DEBUGGING else logging.INFO)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    import logging
+
+    from kproxy_core.runtime.logs import LOGGER
+
+    for warning in warnings:
+        logging.getLogger(LOGGER).warning("%s", warning)
+
+
+def _settings(context: click.Context, given: Mapping[str, Any], configuration: "KubeProxyConfiguration") -> "Settings":
+    """Return the settings of the file, or of the options. The name of the node may be given beside a file, and beats it."""
+    if not given["config"]:
+        return settings_from(context, given)
+    from kproxy_core.cli.options import host_name
+    from kproxy_core.config.load import settings_from as settings_of
+
+    name = given["node_name"].strip() or configuration.hostname_override.strip() or host_name()
+    return settings_of(configuration, name.lower())
+
+
+def _prepare_node(configuration: "KubeProxyConfiguration") -> None:
+    from kproxy_core.runtime.node_settings import apply_conntrack, apply_oom_score
+
+    apply_oom_score(configuration.oom_score_adj)
+    apply_conntrack(configuration.conntrack)
+
+
+def _source(
+    given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings"
+) -> "tuple[Source, frozenset[Kind]]":
+    if given["manifests"] is not None:
+        from kproxy_core.cli.sources import FollowedManifests
+
+        manifests = FollowedManifests(given["manifests"])
+        return manifests, manifests.delivers
+    from kproxy_core.cli.configured import kubernetes_source
+
+    source = kubernetes_source(configuration.client_connection, given["master"], settings.node_name)
+    return source, source.kinds
+
+
+def _surface(given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings") -> "SurfaceOptions | None":
+    """Return where to show health and metrics: always for a cluster's node, elsewhere as far as it is asked for."""
+    from kproxy_core.cli.configured import surface_options
+
+    from_api = given["manifests"] is None
+    surface = surface_options(configuration, settings, needs_node=from_api)
+    if given["config"]:
+        return surface
+    # As for kube-proxy, an empty address on the command line shows nothing.
+    default = None if from_api else ""
+    healthz, metrics = (
+        default if given[name] is None else given[name] for name in ("healthz_bind_address", "metrics_bind_address")
+    )
+    return surface.without(healthz=healthz == "", metrics=metrics == "")
 
 
 def _check(mode: str, backend: "AnyBackend") -> None:

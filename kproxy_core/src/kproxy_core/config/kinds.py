@@ -57,6 +57,13 @@ def _duration(node: yaml.Node) -> float:
     return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
 
 
+def _time(node: yaml.Node) -> float:
+    """Read a duration, or a whole number of nanoseconds."""
+    if isinstance(node, yaml.ScalarNode) and node.tag == _INT:
+        return _integer(node) / 1e9
+    return _duration(node)
+
+
 def _list_of(read: Callable[[yaml.Node], Any]) -> Callable[[yaml.Node], tuple[Any, ...]]:
     def read_list(node: yaml.Node) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
@@ -104,6 +111,7 @@ BOOLEAN: Final = Kind(_boolean)
 INTEGER: Final = Kind(_integer)
 NUMBER: Final = Kind(_number)
 DURATION: Final = Kind(_duration)
+TIME: Final = Kind(_time)
 TEXTS: Final = Kind(_list_of(_text))
 MAPS: Final = Kind(_list_of(_map_of(_scalar)))
 GATES: Final = Kind(_map_of(_boolean))

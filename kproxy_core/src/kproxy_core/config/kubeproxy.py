@@ -1,7 +1,8 @@
 """KubeProxyConfiguration, ``kubeproxy.config.k8s.io/v1alpha1``: kube-proxy's own configuration file, every field of it.
 
 Names, defaults and meanings are those of kube-proxy 1.36. Fields that concern Windows alone are read and ignored, as are those
-that kube-proxy itself no longer uses. ``config.rules`` checks what a single field cannot tell.
+that kube-proxy itself no longer uses. Zeros stand for the default where kube-proxy takes them so, as in the files that kubeadm
+writes. ``config.rules`` checks what a single field cannot tell.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from kproxy_core.config.kinds import (
     QUANTITY,
     TEXT,
     TEXTS,
+    TIME,
     choice,
 )
 from kproxy_core.config.positions import key, section
@@ -40,9 +42,9 @@ class ClientConnection:
 
     kubeconfig: str = key("kubeconfig", TEXT, "")
     accept_content_types: str = key("acceptContentTypes", TEXT, "")
-    content_type: str = key("contentType", TEXT, "application/vnd.kubernetes.protobuf")
-    qps: float = key("qps", NUMBER, 5.0)
-    burst: int = key("burst", INTEGER, 10)
+    content_type: str = key("contentType", TEXT, "application/vnd.kubernetes.protobuf", unless_zero=True)
+    qps: float = key("qps", NUMBER, 5.0, unless_zero=True)
+    burst: int = key("burst", INTEGER, 10, unless_zero=True)
 
 
 @frozen(kw_only=True)
@@ -66,7 +68,7 @@ class Logging:
     """The log."""
 
     format: str = key("format", choice("text", "json"), "text")
-    flush_frequency: float = key("flushFrequency", DURATION, 5.0)
+    flush_frequency: float = key("flushFrequency", TIME, 5.0, unless_zero=True)
     verbosity: int = key("verbosity", INTEGER, 0)
     vmodule: tuple[Mapping[str, str], ...] = key("vmodule", MAPS, ())
     options: LoggingOptions = section("options", LoggingOptions)
@@ -79,7 +81,7 @@ class Iptables:
     masquerade_bit: int = key("masqueradeBit", INTEGER, 14)
     masquerade_all: bool = key("masqueradeAll", BOOLEAN, False)
     localhost_node_ports: bool = key("localhostNodePorts", BOOLEAN, True)
-    sync_period: float = key("syncPeriod", DURATION, 30.0)
+    sync_period: float = key("syncPeriod", DURATION, 30.0, unless_zero=True)
     min_sync_period: float = key("minSyncPeriod", DURATION, 1.0)
 
 
@@ -87,7 +89,7 @@ class Iptables:
 class Ipvs:
     """The ipvs mode. Periods and timeouts in seconds."""
 
-    sync_period: float = key("syncPeriod", DURATION, 30.0)
+    sync_period: float = key("syncPeriod", DURATION, 30.0, unless_zero=True)
     min_sync_period: float = key("minSyncPeriod", DURATION, 0.0)
     scheduler: str = key("scheduler", TEXT, "")
     exclude_cidrs: tuple[str, ...] = key("excludeCIDRs", TEXTS, ())
@@ -103,7 +105,7 @@ class Nftables:
 
     masquerade_bit: int = key("masqueradeBit", INTEGER, 14)
     masquerade_all: bool = key("masqueradeAll", BOOLEAN, False)
-    sync_period: float = key("syncPeriod", DURATION, 30.0)
+    sync_period: float = key("syncPeriod", DURATION, 30.0, unless_zero=True)
     min_sync_period: float = key("minSyncPeriod", DURATION, 1.0)
 
 
@@ -168,6 +170,6 @@ class KubeProxyConfiguration:
     node_port_addresses: tuple[str, ...] = key("nodePortAddresses", TEXTS, ())
     oom_score_adj: int = key("oomScoreAdj", INTEGER, -999)
     conntrack: Conntrack = section("conntrack", Conntrack)
-    config_sync_period: float = key("configSyncPeriod", DURATION, 900.0)
+    config_sync_period: float = key("configSyncPeriod", DURATION, 900.0, unless_zero=True)
     port_range: str = key("portRange", TEXT, "")
     windows_run_as_service: bool = key("windowsRunAsService", BOOLEAN, False)

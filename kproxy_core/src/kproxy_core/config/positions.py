@@ -27,8 +27,10 @@ class Problem:
     message: str
     fatal: bool = True
 
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.field}: {self.message}" if self.field else f"line {self.line}: {self.message}"
+    @property
+    def text(self) -> str:
+        """The field and what is wrong with it."""
+        return f"{self.field}: {self.message}" if self.field else self.message
 
 
 @frozen
@@ -38,9 +40,9 @@ class Kind:
     read: Callable[[yaml.Node], Any]
 
 
-def key(name: str, kind: Kind, default: Any) -> Any:
-    """Declare an attribute that is read from ``name``."""
-    return field(default=default, metadata={"key": name, "kind": kind})
+def key(name: str, kind: Kind, default: Any, *, unless_zero: bool = False) -> Any:
+    """Declare an attribute that is read from ``name``; with ``unless_zero`` a zero in the file stands for the default."""
+    return field(default=default, metadata={"key": name, "kind": kind, "unless_zero": unless_zero})
 
 
 def section(name: str, shape: type[Any]) -> Any:
@@ -120,9 +122,12 @@ class _Reader:
         if node.tag == _NULL:
             return
         try:
-            values[attribute.name] = attribute.metadata["kind"].read(node)
+            value = attribute.metadata["kind"].read(node)
         except ValueError as error:
             self._problem(node, path, str(error))
+            return
+        if value or not attribute.metadata["unless_zero"]:
+            values[attribute.name] = value
 
     def _unknown(self, node: yaml.Node, path: str, parent: str, known: list[str]) -> None:
         if path in self._removed:

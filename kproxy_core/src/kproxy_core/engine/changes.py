@@ -12,6 +12,7 @@ from kproxy_core.model.changes import Change
 from kproxy_core.model.diagnostics import Diagnostic
 from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.names import ObjectName, ServicePortKey
+from kproxy_core.model.objects import Node
 from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, ClusterSnapshot, Kind
 from kproxy_core.model.state import NodeContext, NodeState
 from kproxy_core.resolve.frontends import is_proxied
@@ -83,6 +84,11 @@ class ChangeTracker:
         matters = self._settled is None or self._node_context() != self._settled.state.node
         self._watched.pending.node |= matters
         return matters
+
+    @property
+    def node(self) -> Node | None:
+        """The proxy's own Node, None while it is unknown or gone."""
+        return self._watched.view().node
 
     def snapshot(self) -> ClusterSnapshot:
         """The objects so far, as a value."""

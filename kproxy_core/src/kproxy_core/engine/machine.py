@@ -33,6 +33,7 @@ from kproxy_core.engine.work import (
     work_from,
 )
 from kproxy_core.model.names import Protocol, ServicePortKey
+from kproxy_core.model.objects import Node
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Drift, Failure, SyncReport
 from kproxy_core.program.delta import diff_programs
@@ -130,6 +131,11 @@ class Engine:
     def quarantine(self) -> Quarantine:
         """The Service ports that were refused."""
         return self._quarantine
+
+    @property
+    def node(self) -> Node | None:
+        """The proxy's own Node as the source knows it."""
+        return self._tracker.node
 
     @property
     def health(self) -> Health:

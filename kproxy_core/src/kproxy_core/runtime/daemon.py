@@ -28,6 +28,7 @@ from kproxy_core.runtime.observers import Observers
 from kproxy_core.runtime.options import DaemonOptions
 from kproxy_core.runtime.sources import Source
 from kproxy_core.runtime.status import status_of
+from kproxy_core.runtime.surface import RETRY_PERIOD, Surface
 
 log = logging.getLogger(LOGGER)
 
@@ -119,6 +120,7 @@ class Daemon:
         self._engine = Engine(backend, tracker, settings, clock=time.perf_counter)
         self._observers = Observers(options.plugins)
         self._announcements = Announcements()
+        self._surface = None if options.surface is None else Surface(options.surface, self._engine)
         self._cleaner: ConntrackCleaner | None = None
         self._effects: deque[e.Effect] = deque()
         self._is_done = False
@@ -128,6 +130,8 @@ class Daemon:
             Feed(name="the watch for drift", descriptor=kernel.fileno, poll=self._poll_drift, every=POLL_PERIOD),
             *(self._feed_of(source) for source in options.sources),
         ]
+        if self._surface is not None:
+            feeds.append(Feed(name="the listeners", descriptor=lambda: -1, poll=self._poll_surface, every_unwatched=RETRY_PERIOD))
         if lock is not None:
             feeds.append(Feed(name="the writer lock", descriptor=lock.fileno, poll=lambda: self._poll_lock(lock)))
         self._feeds = Feeds(feeds)
@@ -150,6 +154,8 @@ class Daemon:
     def close(self) -> None:
         """Say good-bye."""
         self._observers.shutdown()
+        if self._surface is not None:
+            self._surface.close()
         if self._cleaner is not None:
             self._cleaner.close()
         self._feeds.close()
@@ -166,6 +172,11 @@ class Daemon:
 
     def _poll_lock(self, lock: WriterLock) -> Iterable[e.Event]:
         lock.handle(self._answer)
+        return ()
+
+    def _poll_surface(self) -> Iterable[e.Event]:
+        if self._surface is not None:
+            self._surface.listen()
         return ()
 
     def _tell(self, event: e.Event) -> None:
@@ -197,9 +208,13 @@ class Daemon:
             case e.AnnounceState(state):
                 self._announcements.state(state)
                 self._observers.state_resolved(state)
+                if self._surface is not None:
+                    self._surface.state_resolved(state)
             case e.AnnounceSync(report):
                 self._announcements.sync(report)
                 self._observers.sync_finished(report)
+                if self._surface is not None:
+                    self._surface.sync_finished(report)
             case e.ReportRefused():
                 self._announcements.refused(effect)
             case e.ReportAccepted():

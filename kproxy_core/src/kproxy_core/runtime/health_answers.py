@@ -24,8 +24,8 @@ class NodeHealth:
     """The state of the proxy, at one moment.
 
     ``updated`` is when each family was last brought up to date (seconds since the epoch), ``healthy`` whether nothing has been
-    waiting too long for it; a family that was never synced is absent. ``eligible`` is about the Node: false when it is being deleted or
-    the autoscaler is about to take it.
+    waiting too long for it; a family that was never synced is absent. ``eligible`` is about the Node: false when it is being
+    deleted or the autoscaler is about to take it.
     """
 
     now: float

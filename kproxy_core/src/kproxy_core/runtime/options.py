@@ -10,6 +10,7 @@ from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, Kind
 from kproxy_core.plugin.backend import AnyBackend
 from kproxy_core.plugin.registry import new_plugin_manager
 from kproxy_core.runtime.sources import Source
+from kproxy_core.runtime.surface import SurfaceOptions
 
 
 @frozen(kw_only=True)
@@ -18,7 +19,8 @@ class DaemonOptions:
 
     ``wait_for`` are the kinds that must have been listed before anything is written: name those that the sources deliver.
     ``plugins`` are the observers. ``addresses`` stand in for those of the node's interfaces, which are watched if it is None.
-    ``lock_name`` is the name of the writer lock in the network namespace; None goes without, which is for tests.
+    ``lock_name`` is the name of the writer lock in the network namespace; None goes without, which is for tests. ``surface`` says
+    where to show health and metrics; None shows nothing.
     """
 
     settings: Settings
@@ -29,3 +31,4 @@ class DaemonOptions:
     addresses: tuple[Address, ...] | None = None
     lock_name: str | None = NAME
     clean_conntrack: bool = True
+    surface: SurfaceOptions | None = None
