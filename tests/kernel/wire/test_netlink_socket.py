@@ -87,19 +87,22 @@ def test_a_listing_that_always_changes_is_an_error(namespace: int, nftables: Nft
     assert len(nftables.elements(CODEC)) == len(list(keys))
 
 
-def test_an_answer_to_an_abandoned_request_is_passed_over(nftables: NftSocket) -> None:
+def test_an_answer_to_an_abandoned_request_is_passed_over(namespace: int, nftables: NftSocket) -> None:
     assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(SET), *CODEC.add_keys(KEYS[:10])]).ok
     kind = nfnetlink.message_type(Subsystem.NFTABLES, MessageKind.GETGEN)
-    stale = netlink.message(kind, netlink.MessageFlag.REQUEST, 999_999, nfnetlink.family_header(0))
+    flags = netlink.MessageFlag.REQUEST | netlink.MessageFlag.ACK
+    stale = netlink.message(kind, flags, 999_999, nfnetlink.family_header(0))
     inner = nftables._netlink
     inner.send(stale, "ask and forget")
     assert nftables.tables() == (TABLE,)
     inner.send(stale, "ask and forget")
-    assert nftables.generation() > 0
+    with NftSocket(namespace=namespace) as other:
+        (made,) = other.commit(CODEC.delete(KEYS[1:2])).generations
+    assert nftables.generation() == made
     inner.send(stale, "ask and forget")
     assert nftables.commit(CODEC.delete(KEYS[:1])).ok
     inner.send(stale, "ask and forget")
-    assert len(nftables.elements(CODEC)) == 9
+    assert len(nftables.elements(CODEC)) == 8
 
 
 def shrink(descriptor: int) -> None:
@@ -116,6 +119,14 @@ def test_lost_answers_are_not_taken_for_success(namespace: int, nftables: NftSoc
         with pytest.raises((OutcomeUnknownError, OverrunError)):
             other.commit(CODEC.add_keys(KEYS[:150]))
     assert len(nftables.elements(CODEC)) == 150
+
+
+def test_no_answer_is_not_taken_for_success(namespace: int, nftables: NftSocket) -> None:
+    with NftSocket(namespace=namespace) as other:
+        other._netlink.attach_filter(struct.pack("=HBBI", 6, 0, 0, 0))
+        with pytest.raises(OutcomeUnknownError):
+            other.commit([nft_wire.add(TABLE)])
+    assert nftables.tables() == (TABLE,)
 
 
 def test_notifications_beyond_the_buffer_are_an_overrun(namespace: int, nftables: NftSocket) -> None:

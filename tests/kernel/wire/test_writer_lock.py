@@ -212,6 +212,22 @@ def test_a_client_that_never_reads_does_not_block_the_holder(namespace: int) -> 
         assert len(calls) == 1
 
 
+def test_large_answers_to_a_slow_reader_arrive_whole_and_in_order(namespace: int) -> None:
+    def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"answer": request["ask"], "text": request["ask"] * 700_000}
+
+    received = b""
+    with WriterLock(namespace=namespace) as lock, raw_client(namespace) as client:
+        client.sendall(b"".join(b'{"ask": "%d"}\n' % number for number in range(4)))
+        client.setblocking(False)
+        while received.count(b"\n") < 4:
+            lock.handle(answer)
+            with contextlib.suppress(BlockingIOError):
+                received += client.recv(50_000)
+    answers = [json.loads(line) for line in received.splitlines()]
+    assert [(found["answer"], len(found["text"])) for found in answers] == [(str(number), 700_000) for number in range(4)]
+
+
 def test_a_client_that_vanishes_is_forgotten(namespace: int) -> None:
     with WriterLock(namespace=namespace) as lock:
         for _ in range(50):

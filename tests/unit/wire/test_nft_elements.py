@@ -228,6 +228,42 @@ def test_data_of_another_kind_in_the_same_place_is_refused() -> None:
         codec(4, 4).decode(raw)
 
 
+def test_commented_elements_come_back() -> None:
+    elements = codec(5, 3)
+    rows = [(b"%05d" % n, b"%03d" % (n % 1000), "ü" * (n % 120)) for n in range(3000)]
+    operations = elements.add_commented(rows)
+    assert [item for operation in operations for item in elements.decode_with_comments(payload(operation))] == rows
+    typed = elements.add_elements(Element(key=key, data=data, comment=comment) for key, data, comment in rows)
+    assert operations == typed
+    for wrong in ((b"1234", b"123", "x"), (b"12345", b"12", "x"), (b"12345", b"123", 'say "x"')):
+        with pytest.raises(EncodingError):
+            elements.add_commented([wrong])
+
+
+@pytest.mark.parametrize(
+    ("userdata", "comment"),
+    [
+        (b"", None),
+        (b"\0\4abc\0", "abc"),
+        (b"\0\3abc", "abc"),
+        (b"\0\0", ""),
+        (b"\0\5a\0bc\0", "a"),
+        (b"\1\4abc\0", None),
+        (b"\1\1x\0\4abc\0", "abc"),
+        (b"\0\4abc\0\1\1x", "abc"),
+        (b"\0\xffabc", None),
+        (b"\0", None),
+    ],
+)
+def test_comments_that_others_wrote(userdata: bytes, comment: str | None) -> None:
+    """What nft, another version of it or anybody else put there."""
+    key = netlink.attribute(1, netlink.attribute(1, b"1234"))
+    raw = netlink.attribute(3, netlink.attribute(1, key + (netlink.attribute(6, userdata) if userdata else b"")))
+    message = nfnetlink.family_header(Family.IPV4) + raw
+    assert codec(4).decode_with_comments(message) == [(b"1234", b"", comment)]
+    assert decode_elements(message) == [Element(key=b"1234", comment=comment)]
+
+
 def test_intervals() -> None:
     assert interval(b"\1", b"\5", data=b"x") == (
         Element(key=b"\1", data=b"x"),

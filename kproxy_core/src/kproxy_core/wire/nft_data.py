@@ -112,10 +112,10 @@ def encode_comment(text: str, kind: int = 0) -> bytes:
     Raises EncodingError for more than 253 bytes, for a zero byte, and for a double quote or a line break, which would
     make nft's own listing unreadable to nft.
     """
-    raw = text.encode() + b"\0"
-    if len(raw) > COMMENT_LIMIT or 0 in raw[:-1] or '"' in text or "\n" in text:
+    raw = text.encode()
+    if len(raw) >= COMMENT_LIMIT or '"' in text or "\n" in text or "\0" in text:
         raise EncodingError(f"not fit for a comment (at most {COMMENT_LIMIT - 1} bytes, no quote, no line break): {text!r}")
-    return encode_userdata({kind: raw})
+    return b"%c%c%b\0" % (kind, len(raw) + 1, raw)
 
 
 def decode_comment(raw: bytes, kind: int = 0) -> str | None:

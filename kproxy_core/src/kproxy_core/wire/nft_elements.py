@@ -42,6 +42,9 @@ _VALUE: Final = 1
 _ELEMENTS: Final = 3
 _ROOM: Final = ATTRIBUTE_LIMIT - 4
 
+_COMMENT: Final = struct.Struct("=HHBB")
+"""The header of a userdata attribute, and of the comment in it."""
+
 _first = itemgetter(0)
 _second = itemgetter(1)
 
@@ -228,18 +231,17 @@ class ElementCodec:
         """Read elements of any form: key, data, and what follows these as packed attributes."""
         mark = NESTED if len(body) >= 4 and body[3] & 0x80 else 0
         prefix, middle, suffix = self._frame(mark)
-        head = prefix[4:]
-        key_start = len(head)
-        key_end = key_start + self.key_length
-        data_start = key_end + len(middle)
-        data_end = data_start + self.data_length
-        rest = data_end + len(suffix)
-        for kind, element in netlink.iter_attributes(body):
-            if kind != _LIST_ELEMENT:
-                raise MalformedMessageError(f"attribute {kind} in a list of elements")
-            if element[:key_start] != head or element[key_end:data_start] != middle or len(element) < rest:
-                raise MalformedMessageError(f"{self.set_name}: an element that is not packed key and data: {element.hex()}")
-            yield element[key_start:key_end], element[data_start:data_end], element[rest:]
+        constant = (_LIST_ELEMENT | mark, prefix[4:], middle)
+        form = struct.Struct(f"=HH{len(prefix) - 4}s{self.key_length}s{len(middle)}s{self.data_length}s{len(suffix)}x")
+        start, stop, size, unpack = 0, len(body), form.size, form.unpack_from
+        while start < stop:
+            row = unpack(body, start) if stop - start >= size else (0, 0, b"", b"", b"", b"")
+            length, kind, head, key, between, data = row
+            if (kind, head, between) != constant or not size <= length <= stop - start:
+                found = body[start : start + 200].hex()
+                raise MalformedMessageError(f"{self.set_name}: an element that is not packed key and data: {found}")
+            yield key, data, body[start + size : start + length]
+            start += (length + 3) & ~3
 
 
 def decode_elements(payload: bytes) -> list[Element]:
@@ -327,7 +329,14 @@ def _elements_of(payload: bytes) -> bytes:
 
 
 def _comment_in(rest: bytes) -> str | None:
-    return decode_comment(netlink.attributes(rest).get(_USERDATA, b"")) if rest else None
+    """The comment in what follows an element's key and data: quickly where there is nothing else, as there mostly is."""
+    if not rest:
+        return None
+    if len(rest) > 8:
+        length, kind, field, size = _COMMENT.unpack_from(rest)
+        if kind == _USERDATA and field == 0 and length == 6 + size <= len(rest):
+            return netlink.decode_string(rest[6 : 6 + size])
+    return decode_comment(netlink.attributes(rest).get(_USERDATA, b""))
 
 
 def _decode_element(inside: bytes) -> Element:

@@ -14,10 +14,10 @@ from typing import Final, Self
 from attrs import field, frozen
 
 from kproxy_core.wire import netlink, nfnetlink
-from kproxy_core.wire.errors import MalformedMessageError
+from kproxy_core.wire.errors import EncodingError, MalformedMessageError
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_compare import same_expressions
-from kproxy_core.wire.nft_constants import DataType, SetFlag, TableFlag, VerdictCode
+from kproxy_core.wire.nft_constants import USERDATA_LIMIT, DataType, SetFlag, TableFlag, VerdictCode
 from kproxy_core.wire.nft_data import decode_comment, encode_comment, encode_userdata
 from kproxy_core.wire.nft_expressions import (
     AnyExpression,
@@ -184,6 +184,8 @@ class Set:
         parts += [netlink.u64be(11, self.timeout)] if self.timeout else []
         parts += [netlink.u32be(12, self.gc_interval)] if self.gc_interval else []
         userdata = _byte_orders(self.key_type, self.data_type) + self.userdata
+        if len(userdata) > USERDATA_LIMIT:
+            raise EncodingError(f"set {self.name}: userdata of {len(userdata)} bytes, at most {USERDATA_LIMIT} fit")
         parts += [netlink.attribute(13, userdata)] if userdata else []
         parts += [netlink.nested(17, encode_expression(Counter()))] if self.counter else []
         return b"".join(parts)
