@@ -198,6 +198,11 @@ API_SERVERS = frozenset({(parse_address("192.0.2.1"), 6443), (parse_address("192
             {"cluster_ips": (parse_address("192.0.2.9"),)}, "192.0.2.9:80", id="an API server's address as cluster address"
         ),
         pytest.param({"cluster_ips": (parse_address("192.0.2.1"),)}, "192.0.2.1:80", id="this node's address as cluster address"),
+        pytest.param(
+            {"ports": (ServicePortSpec(port=80, node_port=22),), **KUBERNETES},
+            "*:22",
+            id="SSH even by the API server's own Service",
+        ),
         pytest.param({"ports": (ServicePortSpec(port=443),), **external("192.0.2.1")}, "", id="a node address on another port"),
         pytest.param({"ports": (ServicePortSpec(port=22),), **external("198.51.100.1")}, "", id="another address on port 22"),
         pytest.param({"ports": (ServicePortSpec(port=80, node_port=22, protocol=Protocol.UDP),)}, "", id="UDP is none of SSH's"),

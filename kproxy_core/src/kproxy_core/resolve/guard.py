@@ -91,10 +91,10 @@ def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: N
             return f"it is a {use} address"
         if frontend.kind is FrontendKind.CLUSTER_IP and _is_host(address, node):
             return "it is the address of a host, whose other ports would no longer answer"
-    if protocol is not Protocol.TCP or service == API_SERVER_SERVICE:
+    if protocol is not Protocol.TCP:
         return ""
     addresses: Iterable[Address] = node.addresses if address is None else (address,)
-    if any((candidate, frontend.port) in node.api_servers for candidate in addresses):
+    if service != API_SERVER_SERVICE and any((candidate, frontend.port) in node.api_servers for candidate in addresses):
         return "it is where the API server answers"
     if frontend.port in protected and (address is None or address in node.addresses):
         return f"TCP port {frontend.port} of the node itself is protected"
