@@ -14,8 +14,8 @@ MAX_WEIGHTED_SLOTS = 1024
 def assign_slots(previous: Mapping[int, T], wanted: Sequence[T]) -> tuple[T, ...]:
     """Place ``wanted`` (repetitions allowed) in slots 0 to n-1 and move as little as possible.
 
-    Whatever keeps a slot below n stays there; gaps are filled with the rest, in the order of ``wanted``. Adding one thing changes one
-    slot, removing one changes at most one besides the last.
+    Whatever keeps a slot below n stays there; gaps are filled with the rest, in the order of ``wanted``. Adding one thing changes
+    one slot, removing one changes at most one besides the last.
     """
     size = len(wanted)
     left = Counter(wanted)
