@@ -6,6 +6,7 @@ from typing import Any
 
 from kproxy_core.model.changes import Change, Replaced, Upserted
 from kproxy_core.model.objects import EndpointSlice, Service
+from kproxy_core.sources.kubernetes.events import Refusal
 from kproxy_core.sources.kubernetes.machine import WatchMachine
 from kproxy_core.sources.kubernetes.pace import Pace
 from kproxy_core.sources.kubernetes.resources import SERVICES, WatchedResource
@@ -96,3 +97,17 @@ def services_of(change: Change) -> dict[str, Service]:
     """The Services of a list by name."""
     assert isinstance(change, Replaced)
     return {each.name.name: each for each in change.objects if isinstance(each, Service)}
+
+
+def list_body(version: int | str, *items: dict[str, Any], continued: str = "") -> bytes:
+    metadata = {"resourceVersion": str(version), **({"continue": continued} if continued else {})}
+    return json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
+
+
+def plain_list_next() -> Any:
+    """A machine whose server refused the streaming list."""
+    made = machine()
+    made.next_request()
+    made.refused(Refusal(code=422, reason="Invalid"))
+    made.ended(0.0)
+    return made
