@@ -122,6 +122,23 @@ def test_the_earlier_rules_of_a_refused_service_stay(atomic: bool) -> None:
 
 
 @ATOMIC
+def test_the_earlier_rules_of_a_refused_service_outlive_a_foreign_flush(atomic: bool) -> None:
+    kernel = MemoryKernel()
+    play = Playbook(MemoryBackend(kernel, atomic)) >> listed(HERE, *cluster(5))
+    kernel.fault = FailKeys(lambda key: key[0] == "slot" and key[3] == 1)
+    play.advance(1) >> put(slice_of("shop/s3", "10.244.0.3", "10.244.9.2"))
+    play.advance(20)
+    assert set(play.reports[-1].failed) == {port_key("shop/s3")}
+    before = dict(kernel.ours)
+    kernel.meddle(dict.clear)
+    play.transcript.clear()
+    play.drift()
+    assert kernel.ours == before
+    assert set(play.reports[-1].failed) == {port_key("shop/s3")}
+    assert f"accepted {port_key('shop/s3')}" not in play.transcript
+
+
+@ATOMIC
 def test_the_earlier_rules_of_a_refused_service_outlive_a_restart(atomic: bool) -> None:
     kernel = MemoryKernel()
     play = Playbook(MemoryBackend(kernel, atomic)) >> listed(HERE, *cluster(3))
@@ -136,14 +153,16 @@ def test_the_earlier_rules_of_a_refused_service_outlive_a_restart(atomic: bool) 
     assert ("pick", 1) in kernel.ours
     play.advance(100)
     assert ("pick", 1) in kernel.ours
-    kernel.meddle(lambda objects: objects.pop(("node", "local pods")))
+    kernel.meddle(lambda objects: objects.update({("pick", 77): "stray"}))
     play.drift().advance(5)
-    assert ("node", "local pods") in kernel.ours
+    # Nor can it be told from what somebody else may have put there.
     assert ("pick", 1) in kernel.ours
+    assert ("pick", 77) in kernel.ours
     kernel.fault = no_faults
     play.advance(400)
     assert play.reports[-1].ok
     assert ("pick", 1) not in kernel.ours
+    assert ("pick", 77) not in kernel.ours
     assert endpoints_of(kernel, "shop/s1") == {"10.244.9.1", "10.244.9.2"}
     assert is_consistent(kernel, play.engine.program)
 

@@ -79,9 +79,10 @@ def test_a_restart_removes_what_vanished_meanwhile() -> None:
 def test_after_a_restart_newcomers_get_ids_that_nobody_has() -> None:
     kernel = MemoryKernel()
     started(kernel).close()
-    play = Playbook(MemoryBackend(kernel)) >> listed(HERE, service("shop/a", "10.96.0.7"), WEB, WEB_ENDPOINTS)
+    newcomers = [service(f"shop/n{number}", f"10.96.1.{number}") for number in range(20)]
+    play = Playbook(MemoryBackend(kernel)) >> listed(HERE, *newcomers, WEB, WEB_ENDPOINTS)
     assert play.reports[-1].ok
-    assert {key[1] for key in kernel.ours if key[0] == "service"} == {1, 2}
+    assert {key[1] for key in kernel.ours if key[0] == "service"} == set(range(1, 22))
     assert kernel.ours["service", 1] == port_key("shop/web")
 
 

@@ -45,6 +45,12 @@ def test_objects_that_nobody_is_known_to_need_are_kept_as_long_as_a_read_fragmen
     assert set(adopted.fragments[UNATTRIBUTED].shared) == {"pick", "rubbish"}
 
 
+def test_also_those_that_one_of_ours_uses() -> None:
+    adopted = adopt(read({"table": 0, "pick": 1}, a={"x": 2}, b={"y": 2}), made(b={"y": 2}), SCAFFOLD)
+    assert adopted.uses["pick"] == 2
+    assert diff_ports(adopted, replace(adopted, {B: None}), {B}).removed == {"y": 2}
+
+
 def test_when_all_is_ours_only_rubbish_is_unattributed() -> None:
     adopted = adopt(read({"table": 0, "pick": 1, "rubbish": 9}, a={"x": 1}), made(a={"x": 1}), SCAFFOLD)
     assert set(adopted.fragments[UNATTRIBUTED].shared) == {"rubbish"}
@@ -84,3 +90,11 @@ def test_a_read_program_is_unchanged_when_every_object_is_whatever_holds_the_una
     held = adopt(read({"table": 0, "pick": 1, "rubbish": 9}, a={"x": 2}), {}, SCAFFOLD)
     assert UNATTRIBUTED in held.fragments
     assert is_unchanged(read({"table": 0, "pick": 1, "rubbish": 9}, a={"x": 2}), held)
+
+
+def test_what_is_in_between_two_fragments_keeps_what_either_needs() -> None:
+    observed = read({"table": 0, "pick": 1, "choose": 2, "rubbish": 9}, a={"x": 2})
+    adopted = adopt(observed, made(a={"x": 1}), SCAFFOLD, {A: {"pick", "choose", "absent"}})
+    assert adopted.fragments[A].shared == {"pick": 1, "choose": 2}
+    assert set(adopted.fragments[UNATTRIBUTED].shared) == {"rubbish"}
+    assert objects(adopted) == objects(observed)

@@ -5,7 +5,7 @@ Service port of their own, until every fragment is one we made ourselves: only t
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from attrs import evolve
@@ -21,17 +21,25 @@ UNATTRIBUTED: Final = ServicePortKey(Family.IPV4, ServicePortName("", "(objects 
 """Whose fragment holds the shared objects of a read program that may or may not still be in use."""
 
 
-def adopt(observed: AnyProgram, made: Mapping[ServicePortKey, AnyFragment], scaffold: Mapping[Any, Any]) -> AnyProgram:
+def adopt(
+    observed: AnyProgram,
+    made: Mapping[ServicePortKey, AnyFragment],
+    scaffold: Mapping[Any, Any],
+    needs: Mapping[ServicePortKey, Collection[Any]] | None = None,
+) -> AnyProgram:
     """Turn a read program into one that ``replace`` works on and that still says what the kernel holds.
 
     ``made`` are the fragments we compiled; one that the kernel holds unchanged takes the place of its read twin. ``scaffold``
-    is what is wanted of it: everything else in ``observed.common`` is shared by Service ports, or rubbish.
+    is what is wanted of it: everything else in ``observed.common`` is shared by Service ports, or rubbish. ``needs`` are shared
+    keys that a Service port in between two fragments may use.
     """
+    needs = needs or {}
     fragments = {port: _recognised(port, fragment, made, observed) for port, fragment in observed.fragments.items()}
+    all_known = all(port in needs or fragment is made.get(port) for port, fragment in fragments.items())
+    fragments = {port: _needing(fragment, needs.get(port, ()), observed) for port, fragment in fragments.items()}
     fragments = {port: _without(fragment, scaffold) for port, fragment in fragments.items()}
     uses = Counter(key for fragment in fragments.values() for key in fragment.shared)
-    ours = all(fragment is made.get(port) for port, fragment in fragments.items())
-    loose = {key: value for key, value in observed.common.items() if key not in scaffold and not (ours and key in uses)}
+    loose = {key: value for key, value in observed.common.items() if key not in scaffold and not (all_known and key in uses)}
     if loose:
         fragments[UNATTRIBUTED] = Fragment(shared=loose)
         uses.update(loose.keys())
@@ -58,6 +66,13 @@ def _recognised(
     missing = object()
     whole = all(observed.common.get(key, missing) == value for key, value in ours.shared.items())
     return ours if whole else read
+
+
+def _needing(fragment: AnyFragment, keys: Collection[Any], observed: AnyProgram) -> AnyFragment:
+    if not keys:
+        return fragment
+    shared = {key: observed.common[key] for key in keys if key in observed.common}
+    return evolve(fragment, shared={**fragment.shared, **shared})
 
 
 def _without(fragment: AnyFragment, scaffold: Mapping[Any, Any]) -> AnyFragment:

@@ -221,8 +221,7 @@ class Engine:
         return min(repair_at, self._check_at, self._wake_at)
 
     def _commit_at(self) -> float:
-        sweep = UNATTRIBUTED in self._made.fragments and not self._quarantine.refusals
-        if self._tracker.pending or self._backlog or self._scaffold_pending or sweep:
+        if self._tracker.pending or self._backlog or self._scaffold_pending:
             return max(self._pace.next_commit, self._backoff.until)
         retry_at = self._quarantine.next_retry
         return math.inf if retry_at is None else max(retry_at, self._pace.next_commit, self._backoff.until)
@@ -400,7 +399,7 @@ class Engine:
                 self._account.changed.add(port)
                 self._backlog.conntrack |= port.name.protocol is Protocol.UDP
         self._work = self._work.accepted(trial)
-        freed = [port for port in trial.batch if port in self._quarantine.refusals]
+        freed = [port for port in trial.batch if port in self._quarantine.refusals and port not in self._work.held]
         self._quarantine = self._quarantine.released(freed)
         return [e.ReportAccepted(port=port) for port in freed]
 

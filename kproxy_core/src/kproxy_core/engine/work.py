@@ -83,7 +83,7 @@ class Work:
 
     def accepted(self, trial: Trial) -> "Work":
         """The kernel holds what the trial wanted."""
-        batches = self._worthwhile(self.batches[1:], self.held)
+        batches = _worthwhile(self.batches[1:], self.held)
         return evolve(self, base=trial.candidate, scaffold_pending=False, batches=batches, progressed=True)
 
     def refused(self, failures: Collection[Failure]) -> tuple["Work", Mapping[ServicePortKey, str]]:
@@ -105,28 +105,31 @@ class Work:
         scaffold = ((),) if self.scaffold_pending and not (culprits and any((*rest, *parts))) else ()
         # Breadth first: large parts without a culprit get into the kernel before the search for it goes into detail.
         batches = (*scaffold, *rest, *(part for part in parts if part))
-        return evolve(self, batches=self._worthwhile(batches, held), held=held, refusals=self.refusals + 1), culprits
+        return evolve(self, batches=_worthwhile(batches, held), held=held, refusals=self.refusals + 1), culprits
 
     def _parts(self, batch: Batch) -> tuple[Batch, ...]:
         if self.scaffold_pending and len(batch) == 1:
             return (batch,)
         return divide(batch, self.base.fragments, self.updates)
 
-    def _worthwhile(self, batches: tuple[Batch, ...], held: frozenset[ServicePortKey]) -> tuple[Batch, ...]:
-        """Put the removal of unattributed objects last, and leave it out when somebody's old rules stay, which may need them."""
-        others = tuple(batch for batch in batches if batch != (UNATTRIBUTED,))
-        return (*others, (UNATTRIBUTED,)) if len(others) < len(batches) and held <= {UNATTRIBUTED} else others
-
     def reread(self, observed: AnyProgram) -> "Work":
         """Go on from what a read found after a failure that left the kernel in an unknown state."""
         left = self.left
         made = _made(self.base, self.held)
-        base = adopt(observed, made, self.scaffold)
+        base = adopt(observed, made, self.scaffold, self._needs(left))
         settled = {port: fragment for port, fragment in made.items() if port not in left}
         damaged = _differing(base, settled, left | self.held | {UNATTRIBUTED})
         batches = (tuple(damaged), *self.batches) if damaged else self.batches
         pending = _is_pending(base, self.scaffold)
         return evolve(self, base=base, updates={**self.updates, **damaged}, batches=batches, scaffold_pending=pending)
+
+    def _needs(self, left: frozenset[ServicePortKey]) -> dict[ServicePortKey, set[Any]]:
+        """Tell which shared keys those need that a failure may have left in between their old and their new fragment."""
+        if UNATTRIBUTED in self.base.fragments:
+            return {}
+        before, after = self.base.fragments, self.updates
+        versions = {port: (before.get(port), after.get(port)) for port in left | self.held}
+        return {port: {key for fragment in both if fragment for key in fragment.shared} for port, both in versions.items()}
 
 
 @frozen(kw_only=True)
@@ -146,24 +149,22 @@ class Wanted:
 
 def work_from(base: AnyProgram, wanted: Wanted) -> Work:
     """Begin the work on the linked program that the kernel is known to hold."""
-    updates = dict(wanted.updates)
-    if UNATTRIBUTED in base.fragments and not wanted.held and not wanted.suspects:
-        updates[UNATTRIBUTED] = None
-    return _work(base, updates, wanted, wanted.scaffold_changed)
+    rubbish: Updates = {UNATTRIBUTED: None} if UNATTRIBUTED in base.fragments else {}
+    return _work(base, {**rubbish, **wanted.updates}, wanted, wanted.scaffold_changed)
 
 
 def work_after_read(observed: AnyProgram, made: AnyProgram, wanted: Wanted) -> Work:
     """Begin the work on what was read; ``made`` is the program that we last put there, empty after a start."""
     fragments = _made(made, frozenset())
     base = adopt(observed, fragments, wanted.scaffold)
-    repairs = _differing(base, fragments, wanted.updates.keys() | _untouchable(wanted.held | wanted.suspects))
+    # Those that are held, too: their earlier rules are to stay.
+    repairs = _differing(base, fragments, wanted.updates.keys())
     return _work(base, {**repairs, **wanted.updates}, wanted, _is_pending(base, wanted.scaffold))
 
 
 def _work(base: AnyProgram, updates: Updates, wanted: Wanted, pending: bool) -> Work:
     healthy = tuple(port for port in updates if port not in wanted.suspects and port != UNATTRIBUTED)
     suspects = tuple(port for port in updates if port in wanted.suspects and port != UNATTRIBUTED)
-    # Old rules that stay in force may need the unattributed objects, so these go last, and only if everything else has gone well.
     rubbish = (UNATTRIBUTED,) if UNATTRIBUTED in updates else ()
     batches = tuple(batch for batch in (healthy, suspects, rubbish) if batch)
     return Work(
@@ -171,18 +172,19 @@ def _work(base: AnyProgram, updates: Updates, wanted: Wanted, pending: bool) -> 
         updates=updates,
         scaffold=wanted.scaffold,
         scaffold_pending=pending,
-        batches=((), *batches) if pending and not healthy else batches,
+        batches=_worthwhile(((), *batches) if pending and not healthy else batches, wanted.held),
         held=wanted.held,
     )
 
 
+def _worthwhile(batches: tuple[Batch, ...], held: frozenset[ServicePortKey]) -> tuple[Batch, ...]:
+    """Put the removal of unattributed objects last, and leave it out when somebody's old rules stay, which may need them."""
+    others = tuple(batch for batch in batches if batch != (UNATTRIBUTED,))
+    return (*others, (UNATTRIBUTED,)) if len(others) < len(batches) and held <= {UNATTRIBUTED} else others
+
+
 def _made(program: AnyProgram, without: Collection[ServicePortKey]) -> Mapping[ServicePortKey, AnyFragment]:
     return {port: fragment for port, fragment in program.fragments.items() if port != UNATTRIBUTED and port not in without}
-
-
-def _untouchable(held: frozenset[ServicePortKey]) -> frozenset[ServicePortKey]:
-    """Tell what to leave alone: unattributed objects, too, while somebody's old rules stay, which may need them."""
-    return held | {UNATTRIBUTED} if held else held
 
 
 def _differing(
