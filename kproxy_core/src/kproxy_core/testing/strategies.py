@@ -65,6 +65,9 @@ EXTERNAL_ADDRESSES = (
     *_addresses("192.0.2.1", "192.0.2.2", "192.0.2.9", "203.0.113.1", "2001:db8::1", "2001:db8::9", "10.96.0.10", "fd00:96::10"),
     *IMPOSSIBLE_ADDRESSES,
 )
+# Where and at what a Service cuts something off: the node's SSH, an API server.
+RISKY_ADDRESSES = (*INTERFACE_ADDRESSES[:3], *API_SERVER_ADDRESSES, NODE_OBJECT_ADDRESSES[-1])
+RISKY_PORTS = (22, 6443, 6443, 80)
 POD_NETWORKS = _networks("10.244.0.0/16", "fd00:244::/32")
 NODE_POD_NETWORKS = _networks("10.244.1.0/24", "fd00:244:1::/64")
 SERVICE_NETWORKS = _networks("10.96.0.0/24", "fd00:96::/112", "203.0.113.8/30")
@@ -139,14 +142,14 @@ def some(pool: tuple[T, ...], most: int) -> st.SearchStrategy[tuple[T, ...]]:
 
 
 @functools.cache
-def service_ports() -> st.SearchStrategy[tuple[ServicePortSpec, ...]]:
+def service_ports(numbers: tuple[int, ...], node_ports: tuple[int, ...]) -> st.SearchStrategy[tuple[ServicePortSpec, ...]]:
     """Ports of a Service: one to three; names and protocols differ, numbers need not."""
     port = st.builds(
         ServicePortSpec,
         name=pick(PORT_NAMES),
         protocol=pick(PROTOCOLS),
-        port=pick(PORTS),
-        node_port=pick((0, *NODE_PORTS)),
+        port=pick(numbers),
+        node_port=pick((0, *node_ports)),
     )
     return st.lists(port, min_size=1, max_size=3, unique_by=lambda made: (made.name, made.protocol)).map(tuple)
 
@@ -160,9 +163,9 @@ def cluster_ips(draw: st.DrawFn) -> tuple[Address, ...]:
 
 
 @functools.cache
-def ingresses() -> st.SearchStrategy[tuple[LoadBalancerIngress, ...]]:
+def ingresses(pool: tuple[Address, ...]) -> st.SearchStrategy[tuple[LoadBalancerIngress, ...]]:
     """Addresses of a load balancer, rarely with ``ipMode: Proxy``."""
-    ingress = st.builds(LoadBalancerIngress, address=pick(EXTERNAL_ADDRESSES), proxied=one_in(8))
+    ingress = st.builds(LoadBalancerIngress, address=pick(pool), proxied=one_in(8))
     return st.lists(ingress, max_size=2).map(tuple)
 
 
@@ -178,15 +181,17 @@ def services(draw: st.DrawFn, name: ObjectName) -> Service:
     """Services of this name, of every type, with any combination of what they can ask for."""
     policies = pick(TrafficPolicy)
     affinity, health, weights, scheduler = draw(UNSEEN)
+    risky = draw(one_in(5))
+    addresses = RISKY_ADDRESSES if risky else EXTERNAL_ADDRESSES
     made = Service(
         name=name,
         uid=str(name),
         created=draw(pick((1.0, 2.0, 2.0, float("inf")))),
         type=draw(pick((ServiceType.LOAD_BALANCER, ServiceType.NODE_PORT, ServiceType.CLUSTER_IP))),
         cluster_ips=draw(cluster_ips()),
-        external_ips=draw(some(EXTERNAL_ADDRESSES, 2)),
-        ingress=draw(ingresses()),
-        ports=draw(service_ports()),
+        external_ips=draw(some(addresses, 2)),
+        ingress=draw(ingresses(addresses)),
+        ports=draw(service_ports(RISKY_PORTS, RISKY_PORTS) if risky else service_ports(PORTS, NODE_PORTS)),
         affinity_timeout=affinity,
         internal_policy=draw(policies),
         external_policy=draw(policies),
@@ -200,12 +205,12 @@ def services(draw: st.DrawFn, name: ObjectName) -> Service:
 
 @functools.cache
 @st.composite
-def slice_endpoints(draw: st.DrawFn, family: Family, hints: int) -> SliceEndpoint:
-    """An endpoint, mostly of ``family``: a pod, a process of a node, a client, rarely what none can be. See ``HINTS``."""
+def slice_endpoints(draw: st.DrawFn, hosts: tuple[Address, ...], hints: int) -> SliceEndpoint:
+    """An endpoint at one of ``hosts``; for ``hints`` see ``HINTS``."""
     ready, serving, terminating = draw(pick(CONDITIONS))
     zone_hints, node_hints = draw(pick(HINTS[hints]))
     return SliceEndpoint(
-        address=draw(pick(_HOSTS[family])),
+        address=draw(pick(hosts)),
         ready=ready,
         serving=serving,
         terminating=terminating,
@@ -215,13 +220,13 @@ def slice_endpoints(draw: st.DrawFn, family: Family, hints: int) -> SliceEndpoin
     )
 
 
-def _hosts(family: Family) -> tuple[Address, ...]:
-    """Where an endpoint of a slice of ``family`` may be: mostly a pod."""
-    likely = (*POD_ADDRESSES * 4, *INTERFACE_ADDRESSES[:4], *OUTSIDE_ADDRESSES[:1], *API_SERVER_ADDRESSES, *IMPOSSIBLE_ADDRESSES)
-    return (*(address for address in likely if address.family is family), POD_ADDRESSES[0], POD_ADDRESSES[-1])
-
-
-_HOSTS = {family: _hosts(family) for family in Family}
+@functools.cache
+def hosts_of(owner: ObjectName, family: Family) -> tuple[Address, ...]:
+    """Where the endpoints of a slice of ``family`` may be: pods mostly, the node, a client, rarely what no endpoint can be."""
+    likely = API_SERVER_ADDRESSES if owner == API_SERVER else POD_ADDRESSES
+    others = (*INTERFACE_ADDRESSES[:4], *OUTSIDE_ADDRESSES[:1], *API_SERVER_ADDRESSES, *IMPOSSIBLE_ADDRESSES)
+    fitting = (address for address in (*likely * 4, *POD_ADDRESSES, *others) if address.family is family)
+    return (*fitting, POD_ADDRESSES[0], POD_ADDRESSES[-1])
 
 
 @st.composite
@@ -229,7 +234,9 @@ def slice_ports(draw: st.DrawFn, owner: Service | None) -> tuple[SlicePort, ...]
     """The ports of a slice: most of those that its Service has, each with its own number, and now and then a stranger."""
     ports = []
     for spec in owner.ports if owner is not None else ():
-        number = draw(pick((*ENDPOINT_PORTS, *ENDPOINT_PORTS, 0)))
+        number = draw(
+            pick((6443, 6443, 8080, 0) if owner and owner.name == API_SERVER else (*ENDPOINT_PORTS, *ENDPOINT_PORTS, 0))
+        )
         if number:
             ports.append(SlicePort(name=spec.name, protocol=spec.protocol, port=number))
     if not ports or draw(one_in(8)):
@@ -248,16 +255,16 @@ def slices(draw: st.DrawFn, owner: ObjectName, service: Service | None, number: 
         name=ObjectName(owner.namespace, f"slice-{number}"),
         service=owner,
         family=family,
-        endpoints=draw(several_endpoints(family, draw(pick((0, 0, 1, 2, 3))))),
+        endpoints=draw(several_endpoints(hosts_of(owner, family), draw(pick((0, 0, 1, 2, 3))))),
         ports=draw(slice_ports(service)),
         trigger_time=draw(pick((None, 1000.0))),
     )
 
 
 @functools.cache
-def several_endpoints(family: Family, hints: int) -> st.SearchStrategy[tuple[SliceEndpoint, ...]]:
+def several_endpoints(hosts: tuple[Address, ...], hints: int) -> st.SearchStrategy[tuple[SliceEndpoint, ...]]:
     """One to four endpoints, rarely none."""
-    few = st.lists(slice_endpoints(family, hints), min_size=1, max_size=4).map(tuple)
+    few = st.lists(slice_endpoints(hosts, hints), min_size=1, max_size=4).map(tuple)
     return one_in(15).flatmap(lambda none: st.just(()) if none else few)
 
 

@@ -110,31 +110,28 @@ def _oldest(claims: Iterable[Claim]) -> Claim | None:
 
 
 def _is_dangerous(scene: Scene, service: Service, packet: Packet) -> bool:
-    """The guard for external and load balancer addresses: what would cut off the node or the API server."""
+    """The guard for external and load balancer addresses: what would cut off the node or the API server. Both speak TCP."""
     address, port = packet.destination, packet.port
-    cuts_off_node = (
-        packet.protocol is Protocol.TCP and port in scene.settings.protected_ports and address in scene.node_addresses()
-    )
+    if packet.protocol is not Protocol.TCP:
+        return not can_be_reached(address)
+    cuts_off_node = port in scene.settings.protected_ports and address in scene.node_addresses()
     return not can_be_reached(address) or cuts_off_node or _takes_api_server(scene, service, address, port)
 
 
 def _is_dangerous_node_port(scene: Scene, service: Service, packet: Packet) -> bool:
-    """The guard for NodePorts. A NodePort is one frontend in its family, refused on all addresses of the node or on none.
+    """The guard for NodePorts, each of which is one frontend: refused on all addresses of the node or on none.
 
-    Protected ports are TCP ports (model of Settings), so a UDP NodePort of the same number is harmless.
+    An API server on this node listens on all its addresses as a rule, of both families, though the Service ``default/kubernetes``
+    names one of them only; so that need not be one that answers NodePorts.
     """
-    if packet.protocol is Protocol.TCP and packet.port in scene.settings.protected_ports:
-        return True
-    # An API server on this node listens on all its addresses as a rule, so it need not be at one that answers NodePorts.
-    own = [address for address in scene.node_addresses() if address.family is packet.destination.family]
-    return any(_takes_api_server(scene, service, address, packet.port) for address in own)
+    if packet.protocol is not Protocol.TCP:
+        return False
+    takes_api_server = any(_takes_api_server(scene, service, address, packet.port) for address in scene.node_addresses())
+    return packet.port in scene.settings.protected_ports or takes_api_server
 
 
 def _takes_api_server(scene: Scene, service: Service, address: Address, port: int) -> bool:
-    """Whether the frontend is where an API server listens, and not one of the Service ``default/kubernetes`` itself.
-
-    Silent text: the protocol. "No Service may take over" an address and port of the API server, in whatever protocol.
-    """
+    """Whether the frontend is where an API server listens, and not one of the Service ``default/kubernetes`` itself."""
     return service.name != API_SERVER and (address, port) in api_server_endpoints(scene)
 
 
