@@ -311,3 +311,16 @@ def test_a_daemon_that_waits_for_the_lock_can_be_stopped(lock_name: str, caplog:
             wait_until(lambda: "waiting until it ends" in caplog.text, "the second waits")
             assert second.stop() == 0
             assert not second.endpoints()
+
+
+def test_a_fault_of_the_engine_ends_the_daemon_with_status_1_and_is_not_taken_for_a_sources(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("kproxy_core.engine.changes.ChangeTracker.resolve", fail)
+    with running(MemoryBackend()) as daemon:
+        assert daemon.join() == 1
+    assert "the daemon ends after an unexpected error; the kernel keeps its rules" in caplog.text
+    assert "the test failed" not in caplog.text
