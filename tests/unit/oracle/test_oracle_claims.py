@@ -127,6 +127,12 @@ def test_the_guard_leaves_out_impossible_addresses(odd: str) -> None:
     assert decide(at, from_pod("[fd00:96::10]:80" if ":" in odd else "10.96.0.10:80")) == Refused()
 
 
+def test_the_guard_lets_addresses_be_that_are_merely_unusual() -> None:
+    ann = service("shop/ann", "10.96.0.10", "80", external="240.0.0.7")
+    at = evolve(scene(ann), snapshot=snapshot([ann], [piece("shop/ann", "8080", "240.0.0.1", "0.1.2.3", "169.255.0.1")]))
+    assert decide(at, from_outside("240.0.0.7:80")) == to("240.0.0.1:8080*", "0.1.2.3:8080*", "169.255.0.1:8080*")
+
+
 @pytest.mark.parametrize(
     ("destination", "expected"),
     [
