@@ -19,36 +19,25 @@ def command(context: click.Context, file: str, as_json: bool) -> None:
     """Check a KubeProxyConfiguration (v1alpha1), kube-proxy's own file.
 
     Tells every unknown field, wrong value and field given twice at once, with its line, what is expected and what was probably
-    meant; also whether the mode it names is installed. Exit status 0 when the daemon would run with it, 1 when not.
+    meant; also whether the mode it names is installed. FILE may be - for standard input. Exit status 0 when the daemon would run
+    with it, 1 when not.
     """
     from kproxy_core.cli.configured import read_file
-    from kproxy_core.cli.installed import check_name
     from kproxy_core.config.load import DEFAULT_MODE
-    from kproxy_core.plugin.errors import ConfigError
 
     loaded = read_file(file)
     mode = loaded.configuration.mode or DEFAULT_MODE
-    missing = ""
-    try:
-        check_name(mode)
-    except ConfigError as error:
-        missing = str(error)
-    good = loaded.usable and not missing
     if as_json:
         problems = [
             {"line": problem.line, "field": problem.field, "message": problem.message, "fatal": problem.fatal}
             for problem in loaded.problems
         ]
-        print_json({"file": file, "usable": good, "mode": mode, "mode_problem": missing, "problems": problems})
-        context.exit(0 if good else 1)
-    for problem in loaded.problems:
-        click.secho(f"{file}:{problem.line}: ", bold=True, nl=False)
-        click.secho("error: " if problem.fatal else "warning: ", fg="red" if problem.fatal else "yellow", nl=False)
-        click.echo(problem.text)
-    if missing:
-        click.secho(f"{file}: ", bold=True, nl=False)
-        click.secho("error: ", fg="red", nl=False)
-        click.echo(f"mode: {missing}")
-    errors = sum(problem.fatal for problem in loaded.problems) + bool(missing)
-    click.echo(f"{file}: {'good' if good else counted(errors, 'error')}, mode {mode}")
-    context.exit(0 if good else 1)
+        print_json({"file": file, "usable": loaded.usable, "mode": mode, "problems": problems})
+    else:
+        for problem in loaded.problems:
+            click.secho(f"{file}:{problem.line}: ", bold=True, nl=False)
+            click.secho("error: " if problem.fatal else "warning: ", fg="red" if problem.fatal else "yellow", nl=False)
+            click.echo(problem.text)
+        errors = sum(problem.fatal for problem in loaded.problems)
+        click.echo(f"{file}: good, mode {mode}" if loaded.usable else f"{file}: {counted(errors, 'error')}")
+    context.exit(0 if loaded.usable else 1)

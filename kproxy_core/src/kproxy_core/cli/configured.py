@@ -1,10 +1,13 @@
 """Turns kube-proxy's configuration file into what the daemon is started with."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kproxy_core.config.kubeproxy import ClientConnection, KubeProxyConfiguration
-from kproxy_core.config.load import Loaded, load
+from kproxy_core.config.load import DEFAULT_MODE, LARGEST, Loaded, load_bytes
+from kproxy_core.config.positions import Problem
 from kproxy_core.config.values import split_host_port
 from kproxy_core.plugin.errors import ConfigError
 
@@ -20,14 +23,31 @@ _ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - probes come from outside; kube-prox
 
 
 def read_file(path: str) -> Loaded:
-    """Read and check a file; raises ``ConfigError`` when it cannot be read at all."""
+    """Read and check a file (``-`` is standard input), its mode included; raises ``ConfigError`` when it cannot be opened."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text: {error}") from error
+        if path == "-":
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    return load(text)
+    loaded = load_bytes(data)
+    return loaded.with_problems(_mode_problem(loaded))
+
+
+def _mode_problem(loaded: Loaded) -> Iterator[Problem]:
+    """Tell that the mode is not installed, unless nothing could be read at all."""
+    if any(not problem.field and problem.fatal for problem in loaded.problems):
+        return
+    from kproxy_core.cli.installed import check_name
+
+    mode = loaded.configuration.mode
+    try:
+        check_name(mode or DEFAULT_MODE)
+    except ConfigError as error:
+        unset = "" if mode else f"unset, which means {DEFAULT_MODE}, as for kube-proxy; "
+        yield Problem(line=loaded.line("mode"), field="mode", message=f"{unset}{error}")
 
 
 def usable_configuration(path: str) -> tuple[KubeProxyConfiguration, tuple[str, ...]]:

@@ -11,6 +11,12 @@ from kproxy_core.plugin.backend import AnyBackend, Capability, Finding, Support
 from kproxy_core.plugin.errors import ConfigError, UnsupportedError
 from kproxy_core.plugin.registry import installed_modes, load_backend, new_plugin_manager
 
+DISTRIBUTIONS = {
+    **{mode: f"kproxy-{mode}" for mode in ("iptables", "nftables", "ipvs", "userspace", "ebpf")},
+    "kernelspace": "kproxy-ebpf",
+}
+"""Where the known modes come from."""
+
 NONE_INSTALLED = "no mode is installed; the first to try is: pip install kproxy-nftables"
 
 
@@ -71,11 +77,18 @@ def check_name(mode: str) -> None:
         return
     if not modes:
         raise ConfigError(NONE_INSTALLED if mode == "nftables" else f"mode {mode!r} is not installed: {NONE_INSTALLED}")
+    raise ConfigError(f"mode {mode!r} is not installed (installed: {', '.join(modes)}); {_remedy(mode, modes)}")
+
+
+def _remedy(mode: str, modes: Iterable[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(mode.lower(), modes, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"try: pip install kproxy-{mode}"
-    raise ConfigError(f"mode {mode!r} is not installed (installed: {', '.join(modes)}); {hint}")
+    if mode not in DISTRIBUTIONS:
+        near = difflib.get_close_matches(mode.lower(), [*modes, *DISTRIBUTIONS], n=1, cutoff=0.5)
+        if near:
+            install = "" if near[0] in modes else f" (pip install {DISTRIBUTIONS[near[0]]})"
+            return f"did you mean {near[0]!r}{install}?"
+    return f"try: pip install {DISTRIBUTIONS.get(mode, f'kproxy-{mode}')}"
 
 
 def require_installed(mode: str = "") -> None:

@@ -1,5 +1,6 @@
 """The kinds of value in a configuration file, each with the sentence that says what is expected."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -10,9 +11,11 @@ from kproxy_core.config.values import parse_duration
 
 _BOOL: Final = "tag:yaml.org,2002:bool"
 _INT: Final = "tag:yaml.org,2002:int"
-_FLOAT: Final = "tag:yaml.org,2002:float"
 _STR: Final = "tag:yaml.org,2002:str"
-_TRUE: Final = frozenset({"true", "yes", "on", "y"})
+_TRUE: Final = frozenset({"true", "yes", "on"})
+_OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
+_DECIMAL: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_QUANTITY: Final = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[numkMGTPE]|[eE][-+]?\d+)?", re.ASCII)
 
 
 def _shown(node: yaml.Node) -> str:
@@ -36,32 +39,46 @@ def _boolean(node: yaml.Node) -> bool:
 
 
 def _integer(node: yaml.Node) -> int:
-    if not isinstance(node, yaml.ScalarNode) or node.tag != _INT:
+    """Read a whole number of 32 bits as go-yaml does: a leading zero means octal."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag != _INT or ":" in node.value:
         raise ValueError(f"a whole number is expected, not {_shown(node)}")
-    return int(str(node.value).replace("_", ""), 0 if node.value[:2].lower() in ("0x", "0o", "0b") else 10)
+    text = str(node.value).replace("_", "")
+    number = int(text, 8 if _OCTAL.fullmatch(text) else 0)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(f"a whole number of at most 32 bits is expected, not {_shown(node)}")
+    return number
 
 
 def _number(node: yaml.Node) -> float:
-    if not isinstance(node, yaml.ScalarNode) or node.tag not in (_INT, _FLOAT):
+    # JSON's 1e3 is text to YAML 1.1, which wants a point in it.
+    if not isinstance(node, yaml.ScalarNode) or node.style or not _DECIMAL.fullmatch(node.value):
         raise ValueError(f"a number is expected, not {_shown(node)}")
     return float(node.value)
 
 
 def _duration(node: yaml.Node) -> float:
-    """Read seconds; a bare number is refused as Kubernetes refuses it (0 apart): it would be nanoseconds to some."""
-    if isinstance(node, yaml.ScalarNode) and node.tag == _INT and node.value == "0":
+    """Read seconds; a number without a unit is refused as Kubernetes refuses it (0 apart): it would be nanoseconds to some."""
+    if isinstance(node, yaml.ScalarNode) and node.value == "0":
         return 0.0
     if not isinstance(node, yaml.ScalarNode) or node.tag != _STR:
         raise ValueError(f"a duration such as 500ms, 30s or 1h30m is expected, not {_shown(node)}")
-    text = str(node.value)
-    return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
+    sign, text = (-1, node.value[1:]) if node.value.startswith("-") else (1, node.value)
+    if not text[-1:].isalpha():
+        raise ValueError(f"a duration with a unit, such as 500ms, 30s or 1h30m, is expected, not {_shown(node)}")
+    return sign * parse_duration(text)
 
 
 def _time(node: yaml.Node) -> float:
     """Read a duration, or a whole number of nanoseconds."""
-    if isinstance(node, yaml.ScalarNode) and node.tag == _INT:
-        return _integer(node) / 1e9
+    if isinstance(node, yaml.ScalarNode) and node.tag == _INT and node.value.isdecimal():
+        return int(node.value) / 1e9
     return _duration(node)
+
+
+def _quantity(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode) or not _QUANTITY.fullmatch(node.value):
+        raise ValueError(f"a quantity of bytes such as 0, 4096 or 64Ki is expected, not {_shown(node)}")
+    return str(node.value)
 
 
 def _list_of(read: Callable[[yaml.Node], Any]) -> Callable[[yaml.Node], tuple[Any, ...]]:
@@ -79,6 +96,8 @@ def _map_of(read: Callable[[yaml.Node], Any]) -> Callable[[yaml.Node], Mapping[s
             raise ValueError(f"a map is expected, not {_shown(node)}")
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ValueError(f"a map from names is expected, not one from {_shown(key_node)}")
             if key_node.value in result:
                 raise ValueError(f"{key_node.value!r} is given twice")
             try:
@@ -115,7 +134,7 @@ TIME: Final = Kind(_time)
 TEXTS: Final = Kind(_list_of(_text))
 MAPS: Final = Kind(_list_of(_map_of(_scalar)))
 GATES: Final = Kind(_map_of(_boolean))
-QUANTITY: Final = Kind(_scalar)
+QUANTITY: Final = Kind(_quantity)
 """A number with an optional unit such as 64Ki, kept as text."""
 
 

@@ -1,9 +1,9 @@
 """From the text of a KubeProxyConfiguration to what the daemon is run with, or to everything that is wrong with it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from kproxy_core.config.kubeproxy import REMOVED, Iptables, Ipvs, KubeProxyConfiguration, Nftables
 from kproxy_core.config.positions import Problem, read
@@ -14,6 +14,9 @@ from kproxy_core.model.addresses import parse_address, parse_network
 
 DEFAULT_MODE: Final = "iptables"
 """What kube-proxy runs on Linux when the file names no mode."""
+
+LARGEST: Final = 1 << 20
+"""Bytes; what the API server takes in a ConfigMap, where these files come from."""
 
 _KNOWN_GATES: Final = frozenset(
     {
@@ -38,10 +41,21 @@ _KNOWN_GATES: Final = frozenset(
 
 @frozen(kw_only=True)
 class Loaded:
-    """A configuration as read, and all problems by line; usable when none of them is fatal."""
+    """A configuration as read, all problems by line, and the line of each field given; usable when no problem is fatal."""
 
     configuration: KubeProxyConfiguration
     problems: tuple[Problem, ...]
+    lines: Mapping[str, int] = field(factory=dict)
+
+    def line(self, name: str) -> int:
+        """Return the line of a field, or of the section that lacks it, or the first."""
+        while name not in self.lines and ("." in name or "[" in name):
+            name = name[: max(name.rfind("."), name.rfind("["))]
+        return self.lines.get(name, 1)
+
+    def with_problems(self, more: Iterable[Problem]) -> "Loaded":
+        """Return the same with more problems, in the order of the lines."""
+        return evolve(self, problems=tuple(sorted([*self.problems, *more])))
 
     @property
     def usable(self) -> bool:
@@ -49,36 +63,44 @@ class Loaded:
         return not any(problem.fatal for problem in self.problems)
 
 
+def load_bytes(data: bytes) -> Loaded:
+    """Read and check a file's content; what is too large or no UTF-8 is a problem, too."""
+    if len(data) > LARGEST:
+        return _unusable(1, f"this is no configuration: it has more than {LARGEST >> 10} KiB")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return _unusable(line, f"UTF-8 is expected, not the byte {data[error.start]:#04x}")
+    return load(text)
+
+
+def _unusable(line: int, message: str) -> Loaded:
+    return Loaded(configuration=KubeProxyConfiguration(), problems=(Problem(line=line, field="", message=message),))
+
+
 def load(text: str) -> Loaded:
     """Read and check a configuration; see :class:`Loaded`."""
     reading = read(text, KubeProxyConfiguration, REMOVED)
-    configuration: KubeProxyConfiguration = reading.value
+    loaded = Loaded(configuration=reading.value, problems=reading.problems, lines=reading.lines)
+    if reading.unreadable:
+        return loaded
+    # A value that could not be read has been told already.
     told = {problem.field for problem in reading.problems}
     found = [
-        Problem(line=_line(violation.field, reading.lines), field=violation.field, message=violation.message)
-        for violation in violations(configuration)
-        # A value that could not be read has been told already, and nothing can be said of a file that is no YAML.
-        if violation.field not in told and "" not in told
+        Problem(line=loaded.line(each.field), field=each.field, message=each.message, fatal=each.fatal)
+        for each in violations(loaded.configuration)
+        if told.isdisjoint({each.field, each.beside} - {""})
     ]
-    gates = [
-        Problem(
-            line=_line("featureGates", reading.lines),
-            field=f"featureGates.{gate}",
-            message="no feature gate that a service proxy knows; it has no effect",
-            fatal=False,
-        )
-        for gate in configuration.feature_gates
-        if gate not in _KNOWN_GATES
-    ]
-    return Loaded(configuration=configuration, problems=tuple(sorted([*reading.problems, *found, *gates])))
+    return loaded.with_problems([*found, *_unknown_gates(loaded)])
 
 
-def _line(field: str, lines: Mapping[str, int]) -> int:
-    """Return the line of a field, or of the section that lacks it, or the first."""
-    name = field.partition("[")[0]
-    while name not in lines and "." in name:
-        name = name.rpartition(".")[0]
-    return lines.get(name, 1)
+def _unknown_gates(loaded: Loaded) -> Iterator[Problem]:
+    for gate in loaded.configuration.feature_gates:
+        if gate not in _KNOWN_GATES:
+            name = f"featureGates.{gate}"
+            message = "no feature gate that a service proxy knows; it has no effect"
+            yield Problem(line=loaded.line(name), field=name, message=message, fatal=False)
 
 
 def settings_from(configuration: KubeProxyConfiguration, node_name: str) -> Settings:

@@ -6,12 +6,12 @@ it is a section, another attrs class. Scalars are read as Kubernetes' own tools 
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import attrs
 import yaml
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 T = TypeVar("T")
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -50,13 +50,27 @@ def section(name: str, shape: type[Any]) -> Any:
     return field(factory=shape, metadata={"key": name, "shape": shape})
 
 
+def field_paths(shape: type[Any], parent: str = "") -> Iterator[str]:
+    """Yield the dotted path of every field of a shape, sections aside."""
+    for attribute in attrs.fields(shape):
+        path = f"{parent}{attribute.metadata['key']}"
+        if "shape" in attribute.metadata:
+            yield from field_paths(attribute.metadata["shape"], f"{path}.")
+        else:
+            yield path
+
+
 @frozen(kw_only=True)
 class Reading:
-    """A value read, the line of each field that the file gives (by dotted path), and the problems."""
+    """A value read, the line of each field that the file gives (by dotted path), and the problems.
+
+    ``unreadable`` tells that there is no document at all, so that nothing can be said of the value.
+    """
 
     value: Any
     lines: Mapping[str, int]
     problems: tuple[Problem, ...]
+    unreadable: bool = False
 
 
 def read(text: str, shape: type[Any], removed: Mapping[str, str]) -> Reading:
@@ -64,32 +78,56 @@ def read(text: str, shape: type[Any], removed: Mapping[str, str]) -> Reading:
 
     ``removed`` names fields that older versions had, with what to do: they are told, but harmless.
     """
-    reader = _Reader(removed)
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        reader.problems.append(_syntax_problem(error))
-        node = None
-    else:
-        if node is None:
-            reader.problems.append(Problem(line=1, field="", message="the file is empty"))
+    reader = _Reader(shape, removed)
+    node = _document(text, reader.problems)
     value = shape() if node is None else reader.section(node, shape, "")
-    return Reading(value=value, lines=reader.lines, problems=tuple(sorted(reader.problems)))
+    # libyaml finds the end of an unfinished text in the line after the last.
+    last = max(1, len(text.splitlines()))
+    problems = tuple(sorted(evolve(problem, line=min(problem.line, last)) for problem in reader.problems))
+    return Reading(value=value, lines=reader.lines, problems=problems, unreadable=node is None)
 
 
-def _syntax_problem(error: yaml.YAMLError) -> Problem:
+def _document(text: str, problems: list[Problem]) -> yaml.Node | None:
+    """Return the one document there is to read."""
+    try:
+        documents = list(yaml.compose_all(text, Loader=_Loader))
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        problems.append(_syntax_problem(error, text))
+        return None
+    found = [document for document in documents if document is not None and document.tag != _NULL]
+    if not found:
+        problems.append(Problem(line=1, field="", message="the file is empty"))
+        return None
+    for other in found[1:]:
+        line = other.start_mark.line + 1
+        problems.append(Problem(line=line, field="", message="one document is expected, and another one begins here"))
+    return found[0]
+
+
+def _syntax_problem(error: Exception, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    text = getattr(error, "problem", None) or "cannot be read"
-    return Problem(line=mark.line + 1 if mark else 1, field="", message=f"this is no YAML: {text}")
+    position = getattr(error, "position", None)
+    line = 1
+    if mark is not None:
+        line = mark.line + 1
+    elif position is not None:
+        line = text.count("\n", 0, position) + 1
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+    if text.split("\n")[min(line - 1, text.count("\n"))].lstrip(" ").startswith("\t"):
+        reason = f"{reason}; indent with blanks, not with tabs"
+    return Problem(line=line, field="", message=f"this is no YAML: {reason}")
 
 
 class _Reader:
     """Walks the nodes, keeping lines and problems."""
 
-    def __init__(self, removed: Mapping[str, str]) -> None:
+    def __init__(self, shape: type[Any], removed: Mapping[str, str]) -> None:
         self.lines: dict[str, int] = {}
         self.problems: list[Problem] = []
         self._removed = removed
+        self._places: dict[str, list[str]] = {}
+        for path in field_paths(shape):
+            self._places.setdefault(path.rpartition(".")[2].lower(), []).append(path)
 
     def section(self, node: yaml.Node, shape: type[T], path: str) -> T:
         """Read a mapping into an attrs class."""
@@ -102,18 +140,28 @@ class _Reader:
         values: dict[str, Any] = {}
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._problem(key_node, path, "the name of a field is expected here")
+                continue
             name = str(key_node.value)
             here = f"{path}.{name}" if path else name
-            line = key_node.start_mark.line + 1
             if name in seen:
                 self._problem(key_node, here, f"given twice, first in line {seen[name]}")
             elif name in attributes:
-                self.lines[here] = line
+                self._remember(key_node, value_node, here)
                 self._value(attributes[name], value_node, here, values)
             else:
                 self._unknown(key_node, here, path, list(attributes))
-            seen.setdefault(name, line)
+            seen.setdefault(name, key_node.start_mark.line + 1)
         return shape(**values)
+
+    def _remember(self, key_node: yaml.Node, value_node: yaml.Node, path: str) -> None:
+        """Keep the line of a field, and those of its items, so that what is found later can point there."""
+        self.lines[path] = key_node.start_mark.line + 1
+        if isinstance(value_node, yaml.SequenceNode):
+            self.lines.update({f"{path}[{index}]": item.start_mark.line + 1 for index, item in enumerate(value_node.value)})
+        elif isinstance(value_node, yaml.MappingNode):
+            self.lines.update({f"{path}.{item.value}": item.start_mark.line + 1 for item, _ in value_node.value})
 
     def _value(self, attribute: Any, node: yaml.Node, path: str, values: dict[str, Any]) -> None:
         if "shape" in attribute.metadata:
@@ -133,11 +181,17 @@ class _Reader:
         if path in self._removed:
             self._problem(node, path, f"no longer a field: {self._removed[path]}", fatal=False)
             return
-        by_lower = {name.lower(): name for name in known}
-        name = path.rpartition(".")[2]
+        name = path.removeprefix(f"{parent}.")
+        within = f"of {parent}" if parent else "of the file"
+        elsewhere = [place for place in self._places.get(name.lower(), ()) if place.lower() != path.lower()]
+        by_lower = {each.lower(): each for each in known}
         near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-        within = f"of {parent}" if parent else "of a KubeProxyConfiguration"
-        hint = f"; did you mean {by_lower[near[0]]}?" if near else f" (there are: {', '.join(sorted(known))})"
+        if near:
+            hint = f"; did you mean {by_lower[near[0]]}?"
+        elif elsewhere:
+            hint = f"; did you mean {' or '.join(elsewhere)}?"
+        else:
+            hint = f" (there are: {', '.join(sorted(known))})"
         self._problem(node, path, f"no field {within}{hint}")
 
     def _problem(self, node: yaml.Node, path: str, message: str, *, fatal: bool = True) -> None:

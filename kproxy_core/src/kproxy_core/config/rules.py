@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kproxy_core.config.kubeproxy import API_VERSION, KIND, Iptables, Ipvs, KubeProxyConfiguration, Nftables
-from kproxy_core.config.values import parse_node_port_addresses, split_host_port
+from kproxy_core.config.settings import NodePortScope
+from kproxy_core.config.values import parse_node_port_addresses, split_host_port, split_list
 from kproxy_core.model.addresses import Network, parse_address, parse_network
 
 MAX_INTERFACE_NAME: Final = 15
@@ -18,15 +19,22 @@ _SCHEDULERS: Final = ("rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "mh", "dh
 
 @frozen
 class Violation:
-    """A field, by dotted path, and what is wrong with it."""
+    """A field, by dotted path, and what is wrong with it. ``beside`` is another field without which nothing can be said of it."""
 
     field: str
     message: str
+    beside: str = ""
+    fatal: bool = True
 
 
 def violations(configuration: KubeProxyConfiguration) -> tuple[Violation, ...]:
-    """Return everything that is wrong, in the order of the file's fields as kube-proxy documents them."""
-    return tuple(violation for check in _CHECKS for violation in check(configuration))
+    """Return everything that is wrong, in the order of the file's fields as kube-proxy documents them.
+
+    As in kube-proxy, what is wrong with the section of another mode keeps nothing from running; that of iptables always counts.
+    """
+    found = (violation for check in _CHECKS for violation in check(configuration))
+    idle = {f"{section}." for section in ("ipvs", "nftables") if section != configuration.mode}
+    return tuple(evolve(each, fatal=False) if each.field.startswith(tuple(idle)) else each for each in found)
 
 
 def _identity(c: KubeProxyConfiguration) -> Iterator[Violation]:
@@ -84,7 +92,8 @@ def _periods_of(name: str, part: Iptables | Ipvs | Nftables) -> Iterator[Violati
     if part.min_sync_period < 0:
         yield Violation(f"{name}.minSyncPeriod", "0s or more is expected")
     if part.min_sync_period > part.sync_period:
-        yield Violation(f"{name}.minSyncPeriod", f"no more than {name}.syncPeriod ({part.sync_period:g}s) is expected")
+        message = f"no more than {name}.syncPeriod ({part.sync_period:g}s) is expected"
+        yield Violation(f"{name}.minSyncPeriod", message, beside=f"{name}.syncPeriod")
 
 
 def _modes(c: KubeProxyConfiguration) -> Iterator[Violation]:
@@ -92,7 +101,8 @@ def _modes(c: KubeProxyConfiguration) -> Iterator[Violation]:
         if not 0 <= bit <= 31:
             yield Violation(f"{name}.masqueradeBit", f"a bit from 0 to 31 is expected, not {bit}")
     if c.ipvs.scheduler and c.ipvs.scheduler not in _SCHEDULERS:
-        yield Violation("ipvs.scheduler", f"one of {', '.join(_SCHEDULERS)} is expected, not {c.ipvs.scheduler!r}")
+        message = f"Linux has {', '.join(_SCHEDULERS)}; whether this kernel has {c.ipvs.scheduler!r} is known when it is asked"
+        yield Violation("ipvs.scheduler", message, fatal=False)
     for index, text in enumerate(c.ipvs.exclude_cidrs):
         yield from _tried(f"ipvs.excludeCIDRs[{index}]", parse_network, text)
     for name, seconds in (
@@ -135,10 +145,23 @@ def _cluster_cidr(c: KubeProxyConfiguration) -> Iterator[Violation]:
 
 
 def _node_ports(c: KubeProxyConfiguration) -> Iterator[Violation]:
-    yield from _tried("nodePortAddresses", lambda _: parse_node_port_addresses(c.node_port_addresses), "")
+    words = {scope.value for scope in NodePortScope}
+    wrong = False
     for index, text in enumerate(c.node_port_addresses):
-        if not text.strip():
-            yield Violation(f"nodePortAddresses[{index}]", "a range such as 10.0.0.0/8 or the word primary is expected")
+        if text not in words and (len(split_list([text])) != 1 or not _is_network(text)):
+            wrong = True
+            message = f"a range such as 10.0.0.0/8, or the word primary or all, is expected, not {text!r}"
+            yield Violation(f"nodePortAddresses[{index}]", message)
+    if not wrong:
+        yield from _tried("nodePortAddresses", lambda _: parse_node_port_addresses(c.node_port_addresses), "")
+
+
+def _is_network(text: str) -> bool:
+    try:
+        parse_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _node_settings(c: KubeProxyConfiguration) -> Iterator[Violation]:
