@@ -242,3 +242,12 @@ def test_an_impossible_address_of_the_load_balancer_is_no_source_to_let_in(make_
     service = make_service(ingress=ingress("203.0.113.1", "127.0.0.1"), **ranges("192.0.2.0/24"))
     (port,) = decide(service).ports
     assert list(map(str, port.source_ranges)) == ["192.0.2.0/24", "203.0.113.1/32"]
+
+
+def test_an_api_server_of_the_other_family_is_not_in_the_way_of_a_node_port(make_service: Make, decide: Make) -> None:
+    service = make_service(
+        cluster_ips=(parse_address("10.96.0.10"), parse_address("fd00:96::10")), ports=(ServicePortSpec(port=80, node_port=6443),)
+    )
+    resolved = decide(service, api_servers=API_SERVERS)
+    assert frontends(resolved) == ["ClusterIP 10.96.0.10:80", "ClusterIP [fd00:96::10]:80", "NodePort *:6443"]
+    assert len(resolved.diagnostics) == 1

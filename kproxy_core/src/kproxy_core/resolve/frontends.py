@@ -7,6 +7,7 @@ from attrs import field, frozen
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.diagnostics import Diagnostic, Severity
+from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.objects import Service, ServicePortSpec, ServiceType
 from kproxy_core.model.state import Frontend, FrontendKind, NodeContext
 from kproxy_core.resolve.guard import refusal
@@ -74,7 +75,8 @@ def expand(
     for wanted in _candidates(service, port, family, settings):
         frontend = accepted.get(wanted.address)
         if frontend is None:
-            reason = refusal(service.name, wanted, port.protocol, node, settings.protected_ports)
+            key = FrontendKey(family, wanted.address, wanted.port, port.protocol)
+            reason = refusal(service.name, wanted.kind, key, node, settings.protected_ports)
             if reason:
                 refused.append(_refused(service, wanted, reason))
                 continue

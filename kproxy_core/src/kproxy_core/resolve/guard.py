@@ -1,12 +1,13 @@
 """Refuses dangerous data before a mode sees it: special addresses, frontends that would cut off the node or the API server."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.diagnostics import Diagnostic, Severity
+from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.names import ObjectName, Protocol
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
-from kproxy_core.model.state import Frontend, FrontendKind, NodeContext
+from kproxy_core.model.state import FrontendKind, NodeContext
 
 API_SERVER_SERVICE = ObjectName("default", "kubernetes")
 """The Service of the API server; its endpoints are what no other Service may take over."""
@@ -78,27 +79,34 @@ def _left_out(part: EndpointSlice, endpoint: SliceEndpoint, reason: str, remedy:
     )
 
 
-def refusal(service: ObjectName, frontend: Frontend, protocol: Protocol, node: NodeContext, protected: Collection[int]) -> str:
+def refusal(service: ObjectName, kind: FrontendKind, key: FrontendKey, node: NodeContext, protected: Collection[int]) -> str:
     """Say why a Service must not have this frontend; empty if it may.
 
     ``protected`` are TCP ports of the node itself, and the API server's place is its own Service's. A cluster address must be
     nothing else, because the ports that it does not serve are refused.
     """
-    address = frontend.address
+    address = key.address
     if address is not None:
         use = special_use(address)
         if use:
             return f"it is a {use} address"
-        if frontend.kind is FrontendKind.CLUSTER_IP and _is_host(address, node):
+        if kind is FrontendKind.CLUSTER_IP and _is_host(address, node):
             return "it is the address of a host, whose other ports would no longer answer"
-    if protocol is not Protocol.TCP:
+    if key.protocol is not Protocol.TCP:
         return ""
-    addresses: Iterable[Address] = node.addresses if address is None else (address,)
-    if service != API_SERVER_SERVICE and any((candidate, frontend.port) in node.api_servers for candidate in addresses):
+    if service != API_SERVER_SERVICE and any(_leads_to(key, server, node) for server in node.api_servers):
         return "it is where the API server answers"
-    if frontend.port in protected and (address is None or address in node.addresses):
-        return f"TCP port {frontend.port} of the node itself is protected"
+    if key.port in protected and (address is None or address in node.addresses):
+        return f"TCP port {key.port} of the node itself is protected"
     return ""
+
+
+def _leads_to(key: FrontendKey, server: tuple[Address, int], node: NodeContext) -> bool:
+    """Whether who dials ``server`` dials this frontend; a NodePort stands for the node's addresses of its family."""
+    address, port = server
+    if port != key.port or address.family is not key.family:
+        return False
+    return address == key.address if key.address is not None else address in node.addresses
 
 
 def _is_host(address: Address, node: NodeContext) -> bool:
