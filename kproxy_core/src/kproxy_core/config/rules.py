@@ -91,7 +91,7 @@ def _periods_of(name: str, part: Iptables | Ipvs | Nftables) -> Iterator[Violati
         yield Violation(f"{name}.syncPeriod", "a duration above 0 is expected")
     if part.min_sync_period < 0:
         yield Violation(f"{name}.minSyncPeriod", "0s or more is expected")
-    if part.min_sync_period > part.sync_period:
+    if part.min_sync_period > part.sync_period > 0:
         message = f"no more than {name}.syncPeriod ({part.sync_period:g}s) is expected"
         yield Violation(f"{name}.minSyncPeriod", message, beside=f"{name}.syncPeriod")
 
@@ -167,16 +167,17 @@ def _is_network(text: str) -> bool:
 def _node_settings(c: KubeProxyConfiguration) -> Iterator[Violation]:
     if not -1000 <= c.oom_score_adj <= 1000:
         yield Violation("oomScoreAdj", f"-1000 to 1000 is expected, not {c.oom_score_adj}")
-    for name, number in (
-        ("maxPerCore", c.conntrack.max_per_core),
-        ("min", c.conntrack.min),
+    for name, number in (("maxPerCore", c.conntrack.max_per_core), ("min", c.conntrack.min)):
+        if number < 0:
+            yield Violation(f"conntrack.{name}", "0 or more is expected")
+    for name, seconds in (
         ("tcpEstablishedTimeout", c.conntrack.tcp_established_timeout),
         ("tcpCloseWaitTimeout", c.conntrack.tcp_close_wait_timeout),
         ("udpTimeout", c.conntrack.udp_timeout),
         ("udpStreamTimeout", c.conntrack.udp_stream_timeout),
     ):
-        if number < 0:
-            yield Violation(f"conntrack.{name}", "0 or more is expected")
+        if seconds < 0:
+            yield Violation(f"conntrack.{name}", "0s or more is expected")
     if c.hostname_override and not c.hostname_override.strip():
         yield Violation("hostnameOverride", "a node name is expected, or nothing")
     version = c.show_hidden_metrics_for_version
