@@ -4,7 +4,6 @@ import enum
 import re
 import socket
 from collections.abc import Sequence
-from functools import lru_cache
 
 from attrs import frozen
 
@@ -61,11 +60,15 @@ def parse_address(text: str) -> Address:
 
     Raises ``ValueError`` with a sentence that repeats the text.
     """
-    return _parse_address(text)
+    try:
+        if ":" not in text:
+            return Address(socket.inet_pton(socket.AF_INET, text))
+    except (OSError, ValueError):
+        pass
+    return _parse_leniently(text)
 
 
-@lru_cache(maxsize=65536)
-def _parse_address(text: str) -> Address:
+def _parse_leniently(text: str) -> Address:
     stripped = text.strip()
     try:
         if ":" not in stripped:
