@@ -64,6 +64,11 @@ class ChangeTracker:
         return self._needed <= self._watched.synced
 
     @property
+    def listed(self) -> frozenset[Kind]:
+        """The kinds whose complete list has been delivered."""
+        return self._watched.synced
+
+    @property
     def pending(self) -> bool:
         """Whether ``resolve`` may give another state than last time."""
         return bool(self._watched.pending)

@@ -34,6 +34,7 @@ from kproxy_core.engine.work import (
 )
 from kproxy_core.model.names import Protocol, ServicePortKey
 from kproxy_core.model.objects import Node
+from kproxy_core.model.snapshot import Kind
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Drift, Failure, SyncReport
 from kproxy_core.program.delta import diff_programs
@@ -136,6 +137,11 @@ class Engine:
     def node(self) -> Node | None:
         """The proxy's own Node as the source knows it."""
         return self._tracker.node
+
+    @property
+    def listed(self) -> frozenset[Kind]:
+        """The kinds of which the sources have delivered everything there is."""
+        return self._tracker.listed
 
     @property
     def health(self) -> Health:

@@ -24,6 +24,9 @@ SLICE = 500
 log = logging.getLogger(LOGGER)
 
 Ended = Callable[[str], None]
+Cleaned = Callable[[Family, float, int], None]
+"""Told the family, how many seconds its cleaning took, and how many flows it deleted."""
+
 _FAMILIES = {Family.IPV4: nfnetlink.Family.IPV4, Family.IPV6: nfnetlink.Family.IPV6}
 
 
@@ -32,11 +35,15 @@ class OverBudgetError(Exception):
 
 
 class ConntrackCleaner:
-    """A worker thread that cleans when told to. ``ended`` is called in that thread, with an error or an empty text."""
+    """A worker thread that cleans when told to.
 
-    def __init__(self, valid_replies: ValidReplies, ended: Ended) -> None:
+    ``ended`` is called in that thread, with an error or an empty text, ``cleaned`` for each family that was cleaned.
+    """
+
+    def __init__(self, valid_replies: ValidReplies, ended: Ended, cleaned: Cleaned | None = None) -> None:
         self._valid_replies = valid_replies
         self._ended = ended
+        self._cleaned = cleaned
         self._wishes: queue.SimpleQueue[CleanConntrack | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="conntrack", daemon=True)
         self._thread.start()
@@ -57,7 +64,7 @@ class ConntrackCleaner:
         deadline = time.monotonic() + BUDGET
         try:
             with ConntrackSocket() as conntrack:
-                deleted = sum(clean_family(conntrack, family, wish, self._valid_replies, deadline) for family in Family)
+                deleted = sum(self._clean_family(conntrack, family, wish, deadline) for family in Family)
         except OverBudgetError:
             return f"not done after {BUDGET:.0f} seconds"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again and must not end the thread
@@ -65,6 +72,13 @@ class ConntrackCleaner:
         if deleted:
             log.info("deleted %d stale UDP flows from conntrack", deleted, extra={"flows": deleted})
         return ""
+
+    def _clean_family(self, conntrack: ConntrackSocket, family: Family, wish: CleanConntrack, deadline: float) -> int:
+        began = time.monotonic()
+        deleted = clean_family(conntrack, family, wish, self._valid_replies, deadline)
+        if self._cleaned is not None:
+            self._cleaned(family, time.monotonic() - began, deleted)
+        return deleted
 
 
 def clean_family(

@@ -120,7 +120,7 @@ class Daemon:
         self._engine = Engine(backend, tracker, settings, clock=time.perf_counter)
         self._observers = Observers(options.plugins)
         self._announcements = Announcements()
-        self._surface = None if options.surface is None else Surface(options.surface, self._engine)
+        self._surface = None if options.surface is None else Surface(options.surface, self._engine, options.sources)
         self._cleaner: ConntrackCleaner | None = None
         self._effects: deque[e.Effect] = deque()
         self._is_done = False
@@ -181,6 +181,8 @@ class Daemon:
 
     def _tell(self, event: e.Event) -> None:
         self._effects.extend(self._engine.step(event, time.monotonic()))
+        if self._surface is not None:
+            self._surface.told(event)
 
     def _answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         match request.get("ask"):
@@ -229,7 +231,8 @@ class Daemon:
             self._tell(e.ConntrackCleaned())
             return
         if self._cleaner is None:
-            self._cleaner = ConntrackCleaner(self._options.backend.valid_replies, self._cleaned)
+            count = self._surface.metrics.reconciled if self._surface is not None else None
+            self._cleaner = ConntrackCleaner(self._options.backend.valid_replies, self._cleaned, count)
         self._cleaner.clean(effect)
 
     def _cleaned(self, error: str) -> None:

@@ -13,7 +13,8 @@ from attrs import field, frozen
 
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import ServiceHealth
-from kproxy_core.runtime.http_listeners import Response
+from kproxy_core.runtime.http_messages import Response
+from kproxy_core.runtime.watches import WatchLife
 
 WEIGHT_HEADER: Final = "X-Load-Balancing-Endpoint-Weight"
 _JSON: Final = "application/json"
@@ -25,13 +26,15 @@ class NodeHealth:
 
     ``updated`` is when each family was last brought up to date (seconds since the epoch), ``healthy`` whether nothing has been
     waiting too long for it; a family that was never synced is absent. ``eligible`` is about the Node: false when it is being
-    deleted or the autoscaler is about to take it.
+    deleted, is gone, or the autoscaler is about to take it. ``watches`` tell how the API server is heard; they are shown and
+    decide nothing: an outage of the API server concerns all nodes at once, and what the kernel has goes on serving.
     """
 
     now: float
     updated: Mapping[Family, float] = field(factory=dict)
     healthy: Mapping[Family, bool] = field(factory=dict)
     eligible: bool = True
+    watches: Mapping[str, WatchLife] = field(factory=dict)
 
     @property
     def all_healthy(self) -> bool:
@@ -58,11 +61,18 @@ def _answer(health: NodeHealth, good: bool, more: Mapping[str, object]) -> Respo
         for family, updated in sorted(health.updated.items())
     }
     body = {"lastUpdated": _time(last), "currentTime": _time(health.now), "healthy": health.all_healthy, **more, "status": status}
+    if health.watches:
+        body["watches"] = {name: _watch(health.now, life) for name, life in sorted(health.watches.items())}
     return Response(
         status=HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE,
         body=json.dumps(body).encode() + b"\n",
         content_type=_JSON,
     )
+
+
+def _watch(now: float, life: WatchLife) -> Mapping[str, object]:
+    heard = None if life.silence is None else _time(now - life.silence)
+    return {"lastHeard": heard, "listed": life.listed, "problem": life.problem}
 
 
 def _time(seconds: float) -> str:

@@ -1,27 +1,37 @@
-"""A small HTTP server for many addresses: one thread accepts for all, and each request gets a thread for its short life."""
+"""A small HTTP server for many addresses in one thread: slow, silent and garbled clients cost nobody else anything."""
 
 import contextlib
-import http.server
+import errno
 import logging
+import math
 import os
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final
 
-from attrs import field, frozen
+from attrs import define, frozen
 
 from kproxy_core.model.addresses import Address, Family
+from kproxy_core.runtime.http_messages import BadRequestError, Request, Response, encode_response, parse_request
 from kproxy_core.runtime.logs import LOGGER
 
 log = logging.getLogger(LOGGER)
 
 PATIENCE: Final = 10.0
-"""Seconds that a client may take over a request."""
-MOST_CLIENTS: Final = 64
-"""Clients served at once; further ones wait in the sockets' queues."""
+"""Seconds from a client's connection to its end; none may take longer."""
+MOST_CLIENTS: Final = 256
+"""Clients at once; when there are more, the one that has been there longest has to go."""
+BACKLOG: Final = 128
+_PIECE: Final = 65536
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_STALL: Final = 0.1
+"""Seconds to wait when there are no descriptors left and no client of ours could give one back."""
+_LINGER: Final = 1.0
+"""Seconds for which a client that was answered may go on sending: a reset would take its answer away."""
 
 
 @frozen(kw_only=True, order=True, cache_hash=True)
@@ -36,64 +46,77 @@ class ListenAddress:
         return f"{host}:{self.port}"
 
 
-@frozen(kw_only=True)
-class Request:
-    """A request: method and path, without the query."""
-
-    method: str
-    path: str
-
-
-@frozen(kw_only=True)
-class Response:
-    """An answer."""
-
-    status: HTTPStatus = HTTPStatus.OK
-    body: bytes = b""
-    content_type: str = "text/plain; charset=utf-8"
-    headers: Mapping[str, str] = field(factory=dict)
-
-
 Answer = Callable[[Request], Response]
 
 
+@frozen(kw_only=True)
+class _Listener:
+    """A listening socket and what answers there."""
+
+    socket: socket.socket
+    where: ListenAddress
+
+
+@define(kw_only=True, eq=False)
+class _Client:
+    """A connection: what it has sent, what is still to be sent to it, and when it ends at the latest (monotonic)."""
+
+    socket: socket.socket
+    where: ListenAddress
+    deadline: float
+    received: bytes = b""
+    unsent: memoryview | None = None
+    answered: bool = False
+    finished: bool = False
+
+
 class HttpListeners:
-    """Listens where it is told to, and answers. ``serve`` and ``close`` are for one thread."""
+    """Listens where it is told to, and answers, in a thread of its own. ``serve`` and ``close`` are for one thread."""
 
     def __init__(self) -> None:
         self._answers: dict[ListenAddress, Answer] = {}
-        self._sockets: dict[ListenAddress, socket.socket] = {}
+        self._listeners: dict[ListenAddress, _Listener] = {}
+        self._clients: dict[_Client, None] = {}
         self._selector = selectors.DefaultSelector()
+        # Held while sockets are opened, served or closed, never while waiting.
         self._lock = threading.Lock()
-        self._room = threading.BoundedSemaphore(MOST_CLIENTS)
         self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._awake, selectors.EVENT_READ)
         self._closing = False
-        self._thread = threading.Thread(target=self._accept_all, name="http", daemon=True)
+        self._stalled = False
+        self._thread = threading.Thread(target=self._serve_all, name="http", daemon=True)
         self._thread.start()
+
+    @property
+    def clients(self) -> int:
+        """How many connections there are."""
+        return len(self._clients)
 
     def serve(self, wanted: Mapping[ListenAddress, Answer]) -> dict[ListenAddress, str]:
         """Listen at these addresses and no others; return why for each that cannot be had. To try again, call it again."""
         failures: dict[ListenAddress, str] = {}
-        for gone in self._sockets.keys() - wanted.keys():
-            self._drop(gone)
-        for where, answer in wanted.items():
-            self._answers[where] = answer
-            if where not in self._sockets:
-                try:
-                    self._listen(where)
-                except OSError as error:
-                    failures[where] = error.strerror or str(error)
-        self._notify()
+        with self._lock:
+            self._answers = dict(wanted)
+            for gone in self._listeners.keys() - wanted.keys():
+                self._drop(gone)
+            for where in wanted:
+                if where not in self._listeners:
+                    try:
+                        self._listen(where)
+                    except OSError as error:
+                        failures[where] = error.strerror or str(error)
         return failures
 
     def close(self) -> None:
-        """Stop listening; requests that are being answered go on."""
+        """Stop listening, and end all connections."""
         self._closing = True
-        self._notify()
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes, too
+            os.write(self._wake, b"\0")
         self._thread.join()
-        for where in list(self._sockets):
+        for where in list(self._listeners):
             self._drop(where)
+        for client in list(self._clients):
+            self._end(client)
         self._selector.close()
         os.close(self._awake)
         os.close(self._wake)
@@ -106,94 +129,130 @@ class HttpListeners:
                 # Only the unspecified address can stand for both families.
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(any(where.address)))
             listener.bind((str(where.address), where.port))
-            listener.listen(128)
+            listener.listen(BACKLOG)
             listener.setblocking(False)
         except OSError:
             listener.close()
             raise
-        with self._lock:
-            self._sockets[where] = listener
-            self._selector.register(listener, selectors.EVENT_READ, where)
+        self._listeners[where] = _Listener(socket=listener, where=where)
+        self._selector.register(listener, selectors.EVENT_READ, self._listeners[where])
 
     def _drop(self, where: ListenAddress) -> None:
-        with self._lock:
-            listener = self._sockets.pop(where)
-            self._selector.unregister(listener)
-        self._answers.pop(where, None)
-        listener.close()
+        listener = self._listeners.pop(where)
+        self._selector.unregister(listener.socket)
+        listener.socket.close()
 
-    def _notify(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes, too
-            os.write(self._wake, b"\0")
+    # -- in the thread
 
-    def _accept_all(self) -> None:
+    def _serve_all(self) -> None:
         while not self._closing:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    os.read(self._awake, 4096)
-                else:
-                    self._accept(key.fileobj, key.data)
+            first = min((client.deadline for client in self._clients), default=math.inf)
+            ready = self._selector.select(None if math.isinf(first) else max(0.0, first - time.monotonic()))
+            with self._lock:
+                for key, events in ready:
+                    self._attend(key.data, events)
+                self._end_late_ones(time.monotonic())
+            if self._stalled:
+                self._stalled = False
+                time.sleep(_STALL)
 
-    def _accept(self, listener: Any, where: ListenAddress) -> None:
-        self._room.acquire()
-        try:
-            connection, client = listener.accept()
-        except OSError:  # the client has gone, or the listener has
-            self._room.release()
-            return
-        threading.Thread(target=self._handle, args=(connection, client, where), name=f"http {where}", daemon=True).start()
+    def _attend(self, what: "_Listener | _Client | None", events: int) -> None:
+        if isinstance(what, _Listener):
+            if what.where in self._listeners:
+                self._accept(what)
+        elif isinstance(what, _Client):
+            if what in self._clients:
+                self._go_on(what, events)
+        else:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._awake, _PIECE)
 
-    def _handle(self, connection: socket.socket, client: Any, where: ListenAddress) -> None:
+    def _accept(self, listener: _Listener) -> None:
         try:
-            connection.settimeout(PATIENCE)
-            answer = self._answers.get(where)
-            if answer is not None:
-                _Handler(connection, client, cast("Any", _Holder(answer)))
+            connection, _ = listener.socket.accept()
         except OSError as error:
-            log.debug("a client of %s went away: %s", where, error)
-        finally:
-            connection.close()
-            self._room.release()
+            if error.errno in _NO_DESCRIPTORS:
+                # The connection stays in the queue, and the socket ready, until there is room.
+                self._stalled = not self._clients
+                if self._clients:
+                    self._end(next(iter(self._clients)))
+            return
+        connection.setblocking(False)
+        while len(self._clients) >= MOST_CLIENTS:
+            self._end(next(iter(self._clients)))
+        client = _Client(socket=connection, where=listener.where, deadline=time.monotonic() + PATIENCE)
+        self._clients[client] = None
+        self._selector.register(connection, selectors.EVENT_READ, client)
+        # What it asks has mostly arrived with the connection.
+        self._go_on(client, selectors.EVENT_READ)
 
-
-@frozen
-class _Holder:
-    """What http.server's handlers call their server."""
-
-    answer: Answer
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """One connection, one request."""
-
-    server_version = "kproxy"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        """Answer, whatever the path."""
-        self._respond(with_body=True)
-
-    def do_HEAD(self) -> None:
-        """Answer without the body."""
-        self._respond(with_body=False)
-
-    def _respond(self, *, with_body: bool) -> None:
-        holder: Any = self.server
+    def _go_on(self, client: _Client, events: int) -> None:
         try:
-            response = holder.answer(Request(method=self.command, path=self.path.partition("?")[0]))
-        except Exception:
-            log.exception("a request for %s could not be answered", self.path)
-            response = Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"an error, see the log\n")
-        self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        for name, value in response.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(response.body)
+            if events & selectors.EVENT_READ:
+                self._receive(client)
+            if client.unsent is not None and client in self._clients:
+                self._send(client)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            log.debug("a client of %s went away: %s", client.where, error)
+            self._end(client)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Log requests for debugging only."""
-        log.debug(format, *args)
+    def _receive(self, client: _Client) -> None:
+        data = client.socket.recv(_PIECE)
+        if not data:
+            # It may have closed its side only, and still wait for the answer.
+            client.finished = True
+            if client.unsent is None:
+                self._end(client)
+            return
+        if client.answered:
+            return
+        client.received += data
+        try:
+            request = parse_request(client.received)
+        except BadRequestError as error:
+            self._answer(client, encode_response(Response(status=error.status, body=error.status.phrase.encode() + b"\n")))
+            return
+        if request is not None:
+            response = self._response(client.where, request)
+            self._answer(client, encode_response(response, with_body=request.method != "HEAD"))
+
+    def _response(self, where: ListenAddress, request: Request) -> Response:
+        answer = self._answers.get(where)
+        if answer is None:
+            return Response(status=HTTPStatus.NOT_FOUND)
+        try:
+            return answer(request)
+        except Exception:
+            log.exception("a request for %s could not be answered", request.path)
+            return Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"an error, see the log\n")
+
+    def _answer(self, client: _Client, data: bytes) -> None:
+        client.answered = True
+        client.received = b""
+        client.unsent = memoryview(data)
+
+    def _send(self, client: _Client) -> None:
+        assert client.unsent is not None
+        client.unsent = client.unsent[client.socket.send(client.unsent) :]
+        if client.unsent:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(client.socket, selectors.EVENT_WRITE if client.finished else both, client)
+            return
+        client.unsent = None
+        if client.finished:
+            self._end(client)
+            return
+        client.socket.shutdown(socket.SHUT_WR)
+        self._selector.modify(client.socket, selectors.EVENT_READ, client)
+        client.deadline = min(client.deadline, time.monotonic() + _LINGER)
+
+    def _end_late_ones(self, now: float) -> None:
+        for client in [client for client in self._clients if client.deadline <= now]:
+            self._end(client)
+
+    def _end(self, client: _Client) -> None:
+        if self._clients.pop(client, self) is None:
+            self._selector.unregister(client.socket)
+            client.socket.close()

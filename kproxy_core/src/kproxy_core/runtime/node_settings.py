@@ -15,6 +15,7 @@ log = logging.getLogger(LOGGER)
 MOST_CONNECTIONS: Final = 1_048_576
 """What kube-proxy caps ``maxPerCore`` times the number of processors at since 1.36."""
 
+_HASHSIZE: Final = Path("/sys/module/nf_conntrack/parameters/hashsize")
 _PREFIX: Final = "net.netfilter.nf_conntrack_"
 
 
@@ -47,8 +48,20 @@ def apply_conntrack(conntrack: Conntrack) -> None:
                 continue
             sysctl.write(full_name, str(value))
             log.info("%s is %d now (it was %d)", full_name, value, current)
+            if name == "max":
+                _widen(value // 4)
         except (KernelError, ValueError) as error:
             log.warning("%s cannot be set to %d: %s", full_name, value, error)
+
+
+def _widen(buckets: int) -> None:
+    """Give the table as many buckets as suit its new size. The kernel has one table, and lets none but its first namespace."""
+    try:
+        if int(_HASHSIZE.read_text()) < buckets:
+            _HASHSIZE.write_text(str(buckets))
+            log.info("conntrack's table has %d buckets now", buckets)
+    except (OSError, ValueError) as error:
+        log.warning("conntrack's table cannot be given %d buckets (%s): lookups get slower when it is full", buckets, error)
 
 
 def apply_oom_score(score: int) -> None:
