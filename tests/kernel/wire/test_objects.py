@@ -4,8 +4,9 @@ import json
 import struct
 
 import pytest
+from attrs import evolve
 
-from kproxy_core.kernel.errors import NotFoundError
+from kproxy_core.kernel.errors import DumpInterruptedError, NotFoundError
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.wire import nftables as nft_wire
 from kproxy_core.wire.nftables import (
@@ -375,3 +376,35 @@ def test_reading_several_things_consistently(namespace: int, nftables: NftSocket
 
     tables, generation = nftables.consistently(read)
     assert (tables, len(calls), generation) == (1, 2, nftables.generation())
+
+
+def test_reading_while_others_change_their_own_tables_all_the_time(namespace: int, nftables: NftSocket) -> None:
+    """No listing is undisturbed then, but two that agree are believed."""
+    others = evolve(TABLE, name="others")
+    codec = ElementCodec.of(SETS["set"])
+    assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(SETS["set"]), *codec.add_keys([b"\x0a\0\0\x01"])]).ok
+    calls: list[int] = []
+
+    def read() -> list[tuple[bytes, bytes]]:
+        calls.append(1)
+        with NftSocket(namespace=namespace) as other:
+            assert other.commit([nft_wire.add(others)]).ok
+            assert other.commit([nft_wire.delete(others)]).ok
+        return nftables.elements(codec)
+
+    found, generation = nftables.consistently(read)
+    assert (found, len(calls)) == ([(b"\x0a\0\0\x01", b"")], 2)
+    assert generation == nftables.generation()
+
+
+def test_reading_what_changes_all_the_time_is_given_up(namespace: int, nftables: NftSocket) -> None:
+    calls: list[int] = []
+
+    def read() -> int:
+        calls.append(1)
+        with NftSocket(namespace=namespace) as other:
+            assert other.commit([nft_wire.add(evolve(TABLE, name=f"t{len(calls)}"))]).ok
+        return len(nftables.tables())
+
+    with pytest.raises(DumpInterruptedError, match="read nf_tables: nf_tables changed during each of 10 attempts"):
+        nftables.consistently(read)

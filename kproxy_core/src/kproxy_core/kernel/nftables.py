@@ -125,17 +125,19 @@ class NftSocket(Closing):
         return Generation.decode(answers[0]).id
 
     def consistently(self, read: Callable[[], _T], what: str = "read nf_tables") -> tuple[_T, int]:
-        """Call `read` (which lists several things) until nothing was changed meanwhile: its result, and the generation.
+        """Call `read` until it can be believed: its result, and the generation.
 
-        Raises DumpInterruptedError when somebody changes something all the time.
+        That is when nothing was changed meanwhile, or when it gives the same twice running: on hosts where others change their own
+        tables all the time, no long listing is ever undisturbed. Raises DumpInterruptedError when neither happens.
         """
         before = self.generation()
+        earlier: _T | None = None
         for _ in range(_READ_ATTEMPTS):
             result = read()
             after = self.generation()
-            if after == before:
+            if after == before or result == earlier:
                 return result, after
-            before = after
+            before, earlier = after, result
         raise DumpInterruptedError(f"{what}: nf_tables changed during each of {_READ_ATTEMPTS} attempts")
 
     def tables(self, family: Family = Family.UNSPEC) -> tuple[Table, ...]:
@@ -162,7 +164,11 @@ class NftSocket(Closing):
         return tuple(DumpedRule.decode(m.payload) for m in listed)
 
     def elements(self, codec: ElementCodec) -> list[tuple[bytes, bytes]]:
-        """The elements of a set as packed keys and data, in no particular order."""
+        """The elements of a set as packed keys and data, in no particular order.
+
+        Wrap this and the next two in consistently(): the kernel does not say when a transaction came between (seen on 6.18),
+        and a listing may then lack elements that were there throughout.
+        """
         return [pair for m in self._dump_elements(codec) for pair in codec.decode(m.payload)]
 
     def elements_with_comments(self, codec: ElementCodec) -> list[tuple[bytes, bytes, str | None]]:
@@ -182,14 +188,8 @@ class NftSocket(Closing):
         return next((element for m in answers for element in decode_elements(m.payload)), None)
 
     def _dump_elements(self, codec: ElementCodec) -> list[Message]:
-        """List a set's elements, consistent as to transactions (packets may add to it all the time).
-
-        Of these listings alone the kernel does not say when a transaction came between (seen on 6.18), and one
-        then lacks elements that were there throughout.
-        """
         wanted = netlink.string(1, codec.table) + netlink.string(2, codec.set_name)
-        what = f"list elements of {codec.set_name}"
-        return self.consistently(lambda: self._dump(MessageKind.GETSETELEM, codec.family, wanted, what), what)[0]
+        return self._dump(MessageKind.GETSETELEM, codec.family, wanted, f"list elements of {codec.set_name}")
 
     def _dump(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
         number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
