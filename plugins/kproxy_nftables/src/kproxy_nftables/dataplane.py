@@ -27,6 +27,7 @@ from kproxy_core.wire.nft_operations import Operation, delete
 from kproxy_nftables import sets
 from kproxy_nftables.attribution import attribute, with_shared
 from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value, number
+from kproxy_nftables.plan import phases
 from kproxy_nftables.trials import Trial, trials
 
 _IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
@@ -161,13 +162,13 @@ class NftablesDataplane:
     # -- writing
 
     def apply(self, plan: Sequence[Operation]) -> ApplyResult:
-        """Commit the plan in one transaction (in several only where the kernel grants no buffer for it)."""
+        """Commit the plan, phase by phase (in more transactions only where the kernel grants no buffer for it)."""
         bulk = len(plan) > _BULK
         if bulk:
             self._watch.leave()
         generations: Iterable[int | None] = ()
         try:
-            result = self._socket.commit(plan)
+            result = self._commit(plan)
             generations = result.generations
         except (KernelError, WireError) as error:
             return ApplyResult(failures=(Failure(message=str(error), retryable=True),))
@@ -181,6 +182,20 @@ class NftablesDataplane:
             # Nobody's fault: what the plan was made for may not be there any more. It is read again.
             return evolve(applied, failures=tuple(evolve(each, retryable=True) for each in applied.failures), unchanged=False)
         return applied
+
+    def _commit(self, plan: Sequence[Operation]) -> CommitResult:
+        whole = CommitResult(done=0, transactions=0)
+        for phase in phases(plan):
+            result = self._socket.commit(phase)
+            whole = CommitResult(
+                done=whole.done + result.done,
+                transactions=whole.transactions + result.transactions,
+                errors=result.errors,
+                generations=whole.generations + result.generations,
+            )
+            if not result.ok:
+                break
+        return whole
 
     def _table_handles(self) -> frozenset[int]:
         return frozenset(table.handle or 0 for table in self._socket.tables() if _is_ours(table))

@@ -1,12 +1,17 @@
-"""Orders the kernel operations of a delta: one transaction, made so that it may also be cut into several.
+"""Orders the kernel operations of a delta: what is led to, what leads to it, what is let go; so it may be cut into transactions.
 
 New data comes before what leads to it, and what leads to data goes before the data. So each part of a transaction that had
 to be cut (an unprivileged user namespace limits its size) is consistent alone. A swap of an element is a deletion and an
 addition that are never separated.
+
+A packet meets a commit at any point of its way through the rules. It may have found an action with three endpoints just before,
+and find only two of them after it; or find an action just after it whose chain, by the generation of rules that it began with, is
+still empty. So these are transactions of their own in any case, see :func:`phases`.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from attrs import evolve
@@ -41,8 +46,17 @@ _WAYS: Final = (
 )
 """What leads a packet to them, in the order in which it is made."""
 _MAKING_ORDER: Final = (*_DATA, *_WAYS)
+_PHASE: Final = "phase"
+"""Label of an operation with which a transaction begins."""
 _SWAP_SIZE: Final = 500
 """Elements swapped between two places where a transaction may be cut."""
+
+
+Items = dict[str | bytes, object]
+Places = dict[str, Items]
+"""Objects by place and name."""
+Change = tuple[Places, Places, Places]
+"""What is to be added, changed and removed."""
 
 
 def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
@@ -64,6 +78,16 @@ def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operatio
     return [*removal, *_plan(Delta(added=fresh)), *_plan(kept)]
 
 
+def phases(plan: Sequence[Operation]) -> tuple[Sequence[Operation], ...]:
+    """Divide a plan into up to three transactions, none of them empty: what is led to, what leads to it, what is let go."""
+    starts = [0, *(index for index, operation in enumerate(plan) if operation.label == _PHASE), len(plan)]
+    return tuple(plan[start:end] for start, end in pairwise(starts) if start < end)
+
+
+def _new_phase(operations: Sequence[Operation]) -> list[Operation]:
+    return [evolve(operations[0], label=_PHASE, cut=True), *operations[1:]] if operations else []
+
+
 def _family_name(key: Key) -> str:
     return key[0].partition(" ")[0]
 
@@ -76,6 +100,28 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     gone = {key[0] for key in delta.removed if key[1] == "table"}
     added, changed = _by_place(delta.added), _by_place(delta.changed)
     removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
+    is_delicate = _is_delicate(added)
+    data = _make_data(delta, (added, changed, removed))
+    ways = _make_ways((added, changed, removed))
+    let_go = [*_let_go(removed), *(delete(_table(name)) for name in sorted(gone))]
+    return [*data, *(_new_phase(ways) if is_delicate else ways), *_new_phase(let_go)]
+
+
+def _is_delicate(added: Places) -> bool:
+    """Tell whether there is something new that is not there at once for every packet.
+
+    That is a chain, as told above, and source ranges: a set of ranges is renewed only after the commit of all else. In a new
+    table nobody is served yet.
+    """
+    return any(
+        added.get(f"{name} {kind}") and "table" not in added.get(name, {})
+        for name in FAMILIES_BY_NAME
+        for kind in ("chain", sets.SOURCE_RANGES)
+    )
+
+
+def _make_data(delta: Delta[Key, Value], places: Change) -> list[Operation]:
+    added, changed, removed = places
     operations = [add(_table(key[0])) for key in (*delta.added, *delta.changed) if key[1] == "table"]
     operations += [add(shape) for shape in delta.added.values() if isinstance(shape, Set)]
     operations += _make_chains(added, changed, hooked=False)
@@ -83,24 +129,27 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
         operations += _replace_ranges(f"{family_name} {sets.SOURCE_RANGES}", added, removed)
     for name in _DATA:
         operations += _make_elements(name, added, changed)
+    return operations
+
+
+def _make_ways(places: Change) -> list[Operation]:
+    added, changed, _ = places
+    operations: list[Operation] = []
     for family_name in FAMILIES_BY_NAME:
         for services in (sets.SERVICES, sets.NODE_PORT_SERVICES):
-            operations += _move_frontends(family_name, services, (added, changed, removed))
+            operations += _move_frontends(family_name, services, places)
     for name in _WAYS:
         operations += _make_elements(name, added, changed)
-    operations += _make_chains(added, changed, hooked=True)
+    return [*operations, *_make_chains(added, changed, hooked=True)]
+
+
+def _let_go(removed: Places) -> list[Operation]:
+    operations: list[Operation] = []
     for name in reversed(_MAKING_ORDER):
         for family_name in FAMILIES_BY_NAME:
             place = f"{family_name} {name}"
             operations += _delete_elements(place, removed.get(place, {}))
-    operations += _unmake(removed)
-    operations += [delete(_table(name)) for name in sorted(gone)]
-    return operations
-
-
-Items = dict[str | bytes, object]
-Places = dict[str, Items]
-"""What is to be done, by place and name."""
+    return [*operations, *_unmake(removed)]
 
 
 def _by_place(items: Mapping[Key, object]) -> Places:
@@ -239,10 +288,10 @@ def _take(items: Items, prefix: str | bytes) -> Items:
     return {key: items.pop(key) for key in [key for key in items if key[: len(prefix)] == prefix]}
 
 
-def _move_frontends(family_name: str, services: str, places: tuple[Places, Places, Places]) -> list[Operation]:
+def _move_frontends(family_name: str, services: str, places: Change) -> list[Operation]:
     """Give frontends to other Service ports: id and actions in one step, since the one makes no sense without the other.
 
-    Takes what it does out of ``places``: what is to be added, changed and removed.
+    Takes what it does out of ``places``.
     """
     place = f"{family_name} {services}"
     added, changed, removed = places
