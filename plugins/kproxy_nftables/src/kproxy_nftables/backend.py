@@ -58,7 +58,7 @@ class NftablesBackend:
         return canonical(program)
 
     def plan(self, before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
-        """Order a delta into the messages of one transaction."""
+        """Order a delta into the messages of up to three transactions."""
         return plan(before, delta)
 
     def render(self, program: Program[Key, Value]) -> str:
