@@ -170,7 +170,7 @@ def test_the_guard_keeps_the_nodes_own_ports(destination: str, expected: Verdict
         (service("shop/ann", "192.0.2.1", "6443"), "192.0.2.1:6443", Untouched()),
         (service("shop/ann", "10.96.0.10", "443", external="192.0.2.1"), "192.0.2.1:443", ANN),
         (service("shop/ann", "10.96.0.10", "6443/udp@6443", external="192.0.2.1"), "192.0.2.1:6443/udp", Refused()),
-        (service("shop/ann", "10.96.0.10 fd00:96::10", "80@6443"), "[2001:db8::1]:6443", Untouched()),
+        (service("shop/ann", "10.96.0.10 fd00:96::10", "80@6443"), "[2001:db8::1]:6443", Refused()),
         (service("default/kubernetes", "10.96.0.1", "https=6443", external="192.0.2.1"), "192.0.2.1:6443", to("192.0.2.1:6443*")),
     ],
 )

@@ -112,21 +112,24 @@ def _oldest(claims: Iterable[Claim]) -> Claim | None:
 def _is_dangerous(scene: Scene, service: Service, packet: Packet) -> bool:
     """The guard for external and load balancer addresses: what would cut off the node or the API server. Both speak TCP."""
     address, port = packet.destination, packet.port
+    if not can_be_reached(address):
+        return True
     if packet.protocol is not Protocol.TCP:
-        return not can_be_reached(address)
+        return False
     cuts_off_node = port in scene.settings.protected_ports and address in scene.node_addresses()
-    return not can_be_reached(address) or cuts_off_node or _takes_api_server(scene, service, address, port)
+    return cuts_off_node or _takes_api_server(scene, service, address, port)
 
 
 def _is_dangerous_node_port(scene: Scene, service: Service, packet: Packet) -> bool:
     """The guard for NodePorts, each of which is one frontend: refused on all addresses of the node or on none.
 
-    An API server on this node listens on all its addresses as a rule, of both families, though the Service ``default/kubernetes``
-    names one of them only; so that need not be one that answers NodePorts.
+    An API server on this node listens on all its addresses as a rule, so the one that the Service ``default/kubernetes`` names
+    need not be one that answers NodePorts. But families are independent (case S59).
     """
     if packet.protocol is not Protocol.TCP:
         return False
-    takes_api_server = any(_takes_api_server(scene, service, address, packet.port) for address in scene.node_addresses())
+    own = [address for address in scene.node_addresses() if address.family is packet.destination.family]
+    takes_api_server = any(_takes_api_server(scene, service, address, packet.port) for address in own)
     return packet.port in scene.settings.protected_ports or takes_api_server
 
 
