@@ -269,3 +269,38 @@ def test_field_selectors() -> None:
         field_selector("spec.type=x", known)
     with pytest.raises(SelectorError, match="can't understand"):
         field_selector("metadata.name", known)
+
+
+def test_it_listens_where_it_is_told(tmp_path: Path) -> None:
+    with FakeApi(address="::1") as api:
+        assert "[::1]" in api.url
+        assert request(FakeServer(api), "GET", "/healthz")[0] == 200
+
+
+def test_it_serves_manifests_from_the_command_line(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+
+    from kproxy_core.sources.kubernetes import ApiAccess, ApiConnection
+
+    manifest = tmp_path / "web.json"
+    manifest.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [service("web")]}))
+    command = [sys.executable, "-m", "kproxy_core.testing.fake_api", "--kubeconfig", str(tmp_path / "kc"), str(manifest)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "kubeconfig" in process.stdout.readline()
+        connection = ApiConnection(ApiAccess.from_kubeconfig(tmp_path / "kc"))
+        with connection.get("/api/v1/namespaces/default/services/web") as answer:
+            assert json.loads(answer.read())["spec"]["ports"][0]["port"] == 80
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_manifests_that_cannot_be_served_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kproxy_core.testing.fake_api.__main__ import main
+
+    (tmp_path / "pod.yaml").write_text("kind: Pod\napiVersion: v1\nmetadata: {name: x}\n")
+    assert main(["--kubeconfig", str(tmp_path / "kc"), str(tmp_path / "pod.yaml")]) == 1
+    assert 'no matches for kind "Pod"' in capsys.readouterr().err

@@ -6,7 +6,8 @@ from kproxy_core.model.changes import Replaced
 from kproxy_core.model.diagnostics import Severity
 from kproxy_core.model.snapshot import Kind
 from kproxy_core.sources.kubernetes.events import Refusal, refusal
-from kproxy_core.sources.kubernetes.machine import Mode
+from kproxy_core.sources.kubernetes.machine import Mode, WatchMachine
+from kproxy_core.sources.kubernetes.pace import Pace
 from kproxy_core.sources.kubernetes.resources import SERVICE_CIDRS, SERVICES, own_node
 
 from .transcripts import (
@@ -35,6 +36,22 @@ def test_an_older_server_gets_a_plain_list_at_once_and_is_not_asked_to_stream_ag
     made.next_request()
     made.receive(expired())
     made.ended(9.0)
+    assert made.next_request().mode is Mode.LIST
+
+
+def test_an_etcd_that_is_too_old_for_streaming_lists_is_met_by_a_plain_list() -> None:
+    made = machine()
+    made.next_request()
+    made.receive(line("ERROR", {"kind": "Status", "code": 500, "message": "the required storage feature is disabled"}))
+    made.ended(0.1)
+    assert made.next_request().mode is Mode.LIST
+    made.receive_list(list_body(9))
+    made.ended(0.0)
+    assert made.next_request().mode is Mode.WATCH
+
+
+def test_streaming_lists_can_be_done_without() -> None:
+    made = WatchMachine(SERVICES, Pace(), lambda: 0.5, streaming=False)
     assert made.next_request().mode is Mode.LIST
 
 

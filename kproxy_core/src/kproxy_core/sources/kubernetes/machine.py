@@ -54,9 +54,10 @@ class WatchMachine:
     Ask for ``next_request``, perform it, tell what came of it: ``receive`` for each piece of a 200 stream until ``over``,
     ``receive_list`` for the body of a list, ``refused`` for another status, and last of all ``ended``. ``problem`` is what is
     wrong at present, in a sentence, and empty while all is well. ``chance`` returns random numbers from 0 to 1.
+    ``streaming`` false never asks for a streaming list.
     """
 
-    def __init__(self, resource: WatchedResource, pace: Pace, chance: Callable[[], float]) -> None:
+    def __init__(self, resource: WatchedResource, pace: Pace, chance: Callable[[], float], *, streaming: bool = True) -> None:
         self.resource = resource
         self.over = False
         self.listed = False
@@ -75,7 +76,7 @@ class WatchMachine:
         self._newest = -1
         self._continue = ""
         self._delay = 0.0
-        self._can_stream = True
+        self._can_stream = streaming
         self._plain_next = False
         self._with_fields = True
         self._fruitless = 0
@@ -184,11 +185,12 @@ class WatchMachine:
         if answer.expired:
             self._expire()
             return []
-        if self._mode is Mode.STREAMING_LIST and (answer.code in NOT_SUPPORTED or answer.code in ABSENT):
-            # A server that forbids or does not know watching may list all the same.
-            self._can_stream = self._can_stream and answer.code not in NOT_SUPPORTED
+        if self._mode is Mode.STREAMING_LIST:
+            # Whatever the reason, a plain list may work: watching is forbidden, the parameter unknown, etcd too old for it.
             self._plain_next = True
-            return []
+            self._can_stream = self._can_stream and answer.code not in NOT_SUPPORTED
+            if answer.code in NOT_SUPPORTED or answer.code in ABSENT:
+                return []
         if answer.code in NOT_SUPPORTED and self.resource.can_do_without_fields:
             self._with_fields = False
         if answer.too_large:

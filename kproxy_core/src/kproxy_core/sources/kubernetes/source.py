@@ -67,12 +67,17 @@ class Liveness:
 
 @frozen(kw_only=True)
 class SourceOptions:
-    """What may be set of a KubernetesSource. ``resources`` are watched beside the own Node. ``check_period`` is in seconds."""
+    """What may be set of a KubernetesSource. ``resources`` are watched beside the own Node. ``check_period`` is in seconds.
+
+    ``streaming_lists`` false gives up what they save in memory here and at the server, for a start that is up to a second faster:
+    kube-apiserver looks each second only which streams are due the bookmark that ends their list.
+    """
 
     resources: tuple[WatchedResource, ...] = (SERVICES, ENDPOINT_SLICES, SERVICE_CIDRS)
     pace: Pace = field(factory=Pace)
     agent: str = "kproxy"
     check_period: float = CHECK_PERIOD
+    streaming_lists: bool = True
 
 
 class _Run:
@@ -83,7 +88,12 @@ class _Run:
         self.stopped = threading.Event()
         self.connection = ApiConnection(access, agent=options.agent, connect_timeout=options.pace.connect)
         self.reflectors = [
-            Reflector(WatchMachine(resource, options.pace, random.random), self.connection, inbox.put, self.stopped)
+            Reflector(
+                WatchMachine(resource, options.pace, random.random, streaming=options.streaming_lists),
+                self.connection,
+                inbox.put,
+                self.stopped,
+            )
             for resource in resources
         ]
         self._period = options.check_period

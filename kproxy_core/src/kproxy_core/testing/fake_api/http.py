@@ -25,7 +25,10 @@ BACKLOG = 128
 
 @frozen(kw_only=True)
 class HttpRequest:
-    """A request as it came in. ``certificate`` is the client certificate's subject and serial number, or empty."""
+    """A request as it came in.
+
+    The names of ``headers`` are in lower case. ``certificate`` is the client certificate as ssl tells it, or empty.
+    """
 
     method: str
     path: str
@@ -103,7 +106,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             method=self.command,
             path=url.path,
             query=dict(parse_qsl(url.query, keep_blank_values=True)),
-            headers=dict(self.headers.items()),
+            headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(length) if length else b"",
             certificate=self._peer_certificate(),
         )
@@ -157,18 +160,19 @@ class HttpServer(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = BACKLOG
 
-    def __init__(self, port: int, answer: Callable[[HttpRequest], HttpAnswer], faults: Faults) -> None:
+    def __init__(self, address: tuple[str, int], answer: Callable[[HttpRequest], HttpAnswer], faults: Faults) -> None:
         self.answer = answer
         self.faults = faults
         self.context: ssl.SSLContext | None = None
         self.accepted = 0
         self._open: set[socket.socket] = set()
         self._open_lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), Handler)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, Handler)
 
     @property
     def port(self) -> int:
-        """The TCP port on 127.0.0.1."""
+        """The TCP port."""
         return int(self.server_address[1])
 
     @property

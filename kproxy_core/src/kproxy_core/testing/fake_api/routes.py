@@ -52,7 +52,7 @@ class Access:
 
     def user(self, request: HttpRequest) -> str:
         """Tell who asks. Raises ApiError for credentials that are not known."""
-        authorization = request.headers.get("Authorization") or ""
+        authorization = request.headers.get("authorization") or ""
         if authorization:
             user = self.tokens.get(authorization.removeprefix("Bearer "))
             if user is None:
@@ -119,7 +119,7 @@ class Routes:
     def _write(self, http: HttpRequest, found: Target) -> HttpAnswer:
         if http.method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise ApiError(405, "the server does not allow this method on the requested resource")
-        content_type = http.headers.get("Content-Type") or "application/json"
+        content_type = http.headers.get("content-type") or "application/json"
         write = Write(method=http.method, target=found, body=http.body, content_type=content_type, query=http.query)
         status, body = self.writes.perform(write)
         return HttpAnswer(status=status, body=body)
@@ -163,7 +163,7 @@ def _described(http: HttpRequest, found: Target | None) -> Request:
         path=http.path,
         query=http.query,
         at=time.monotonic(),
-        agent=http.headers.get("User-Agent") or "",
+        agent=http.headers.get("user-agent") or "",
     )
 
 

@@ -28,15 +28,25 @@ ACCEPT_POLL = 0.02
 
 
 class FakeApi:
-    """An API server on 127.0.0.1; starts with ``start`` or as a context manager, and stops with its state kept.
+    """An API server on loopback; starts with ``start`` or as a context manager, and stops with its state kept.
 
     It knows the bearer token ``secret`` and the client certificates of ``client_authority``; other credentials are answered with
     401, none with 403, as kube-apiserver does. What is there at first: the namespaces default and kube-system, the ServiceCIDR
     ``kubernetes``. ``tls`` false serves plain HTTP, which costs less where the transport is not what is tested.
+
+    ``address`` may be any of the network namespace in which ``start`` is called; ``port`` 0 takes a free one, and keeps it.
     """
 
-    def __init__(self, *, tls: bool = True, bookmark_interval: float = USUAL_BOOKMARK_INTERVAL) -> None:
+    def __init__(
+        self,
+        *,
+        tls: bool = True,
+        bookmark_interval: float = USUAL_BOOKMARK_INTERVAL,
+        address: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
         self.tls = tls
+        self.address = address
         self.bookmark_interval = bookmark_interval
         self.faults = Faults()
         self.access = Access()
@@ -57,7 +67,7 @@ class FakeApi:
         )
         self._http: HttpServer | None = None
         self._context: ssl.SSLContext | None = None
-        self._port = 0
+        self._port = port
         self._install_first_objects()
 
     # ------------------------------------------------------------------ life
@@ -65,7 +75,7 @@ class FakeApi:
     def start(self) -> Self:
         """Start, on the same port again after ``stop``. Return itself."""
         assert self._http is None, "already started"
-        self._http = HttpServer(self._port, self._routes.answer, self.faults)
+        self._http = HttpServer((self.address, self._port), self._routes.answer, self.faults)
         self._port = self._http.port
         if self.tls and self._context is None:
             self.rotate_server_certificate()
@@ -91,7 +101,8 @@ class FakeApi:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._port}"
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{'https' if self.tls else 'http'}://{host}:{self._port}"
 
     @property
     def open_connections(self) -> int:
@@ -192,7 +203,7 @@ class FakeApi:
     def rotate_server_certificate(self, authority: Authority | None = None) -> Certificate:
         """Use a new server certificate for new connections, of another authority when given. Return it."""
         self.server_authority = authority or self.server_authority
-        made = self.server_authority.server()
+        made = self.server_authority.server(sorted({"localhost", "127.0.0.1", "::1", self.address}))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.NamedTemporaryFile() as file:
             Path(file.name).write_bytes(made.certificate + made.key)
