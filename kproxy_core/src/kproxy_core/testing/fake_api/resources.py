@@ -131,6 +131,11 @@ def target(path: str) -> Target | None:
     return Target(resource=resource, namespace=namespace, name=name, subresource=found["subresource"] or "")
 
 
+def in_served_group(path: str) -> bool:
+    """Whether a path is within an API group and version that is served: others are unknown to the server altogether."""
+    return any(path.startswith(collection_path(resource).rpartition("/")[0] + "/") for resource in RESOURCES)
+
+
 def collection_path(resource: Resource, namespace: str = "") -> str:
     """Give the path of all objects of a resource, or of those in ``namespace``."""
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"

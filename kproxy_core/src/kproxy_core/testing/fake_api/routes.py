@@ -12,7 +12,7 @@ from kproxy_core.testing.fake_api.faults import ANY, Faults, Request
 from kproxy_core.testing.fake_api.http import HttpAnswer, HttpRequest
 from kproxy_core.testing.fake_api.lists import Lists
 from kproxy_core.testing.fake_api.log import RequestLog
-from kproxy_core.testing.fake_api.resources import Target, target
+from kproxy_core.testing.fake_api.resources import Target, in_served_group, target
 from kproxy_core.testing.fake_api.store import Store
 from kproxy_core.testing.fake_api.streams import Stream, Writer, error_line, plan_watch
 from kproxy_core.testing.fake_api.writes import Write, Writes
@@ -33,6 +33,7 @@ VERSION = {
     "compiler": "none",
     "platform": "linux/amd64",
 }
+PLAIN_TEXT = "text/plain; charset=utf-8"
 HEALTH = ("/healthz", "/livez", "/readyz")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
@@ -171,8 +172,10 @@ def _unversioned(path: str) -> HttpAnswer:
     if path == "/version":
         return HttpAnswer(body=msgspec.json.encode(VERSION))
     if path in HEALTH:
-        return HttpAnswer(body=b"ok", content_type="text/plain; charset=utf-8")
-    raise no_such_path()
+        return HttpAnswer(body=b"ok", content_type=PLAIN_TEXT)
+    if in_served_group(path):
+        raise no_such_path()
+    return HttpAnswer(status=404, body=b"404 page not found\n", content_type=PLAIN_TEXT)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:
