@@ -91,19 +91,25 @@ def test_the_watches_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "healthy", "status"),
-    [([], True, 503), (["10.244.1.1"], True, 200), (["10.244.1.1"], False, 503), (["10.244.1.1", "fd00::1"], True, 200)],
+    ("addresses", "count", "healthy", "status"),
+    [
+        ([], 0, True, 503),
+        (["10.244.1.1"], 1, True, 200),
+        (["10.244.1.1"], 1, False, 503),
+        (["10.244.1.1", "10.244.1.2", "fd00::1"], 2, True, 200),
+        (["fd00::1"], 1, True, 200),
+    ],
 )
 def test_s17_a_health_port_needs_an_endpoint_here_and_a_proxy_that_works(
-    addresses: list[str], healthy: bool, status: int
+    addresses: list[str], count: int, healthy: bool, status: int
 ) -> None:
     ready = frozenset(map(parse_address, addresses))
     health = ServiceHealth(service=ObjectName("shop", "web"), port=30100, local_ready=ready)
     answer = service_health(health, healthy)
     assert answer.status == status
-    assert answer.headers == {"X-Load-Balancing-Endpoint-Weight": str(len(addresses))}
+    assert answer.headers == {"X-Load-Balancing-Endpoint-Weight": str(count)}
     assert body(answer) == {
         "service": {"namespace": "shop", "name": "web"},
-        "localEndpoints": len(addresses),
+        "localEndpoints": count,
         "serviceProxyHealthy": healthy,
     }

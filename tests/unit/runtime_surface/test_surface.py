@@ -288,7 +288,7 @@ def test_s18_s19_a_health_port_appears_answers_on_any_path_and_goes() -> None:
         wait_until(lambda: not listens(port), "the port is gone")
 
 
-def test_two_ports_on_one_address_count_once_and_both_families_together() -> None:
+def test_two_ports_on_one_address_and_two_addresses_of_a_dual_stack_pod_count_once() -> None:
     port = free_port()
     slices = [
         local_slice("shop/web", "10.244.1.1"),
@@ -299,7 +299,7 @@ def test_two_ports_on_one_address_count_once_and_both_families_together() -> Non
     with shown(listed(HERE, web, *slices)) as daemon:
         daemon.wait_synced()
         wait_until(lambda: listens(port), "the port is there")
-        assert health_of(port)[1] == "2"
+        assert health_of(port)[1] == "1"
 
 
 def test_the_nodes_eligibility_does_not_count_but_the_proxys_health_does() -> None:

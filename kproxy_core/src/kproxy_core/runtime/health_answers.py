@@ -80,8 +80,11 @@ def _time(seconds: float) -> str:
 
 
 def service_health(service: ServiceHealth, proxy_healthy: bool) -> Response:
-    """Answer a healthCheckNodePort: 200 while the Service has a ready endpoint here and the proxy does its work."""
-    count = len(service.local_ready)
+    """Answer a healthCheckNodePort: 200 while the Service has a ready endpoint here and the proxy does its work.
+
+    A dual-stack pod has two addresses and is one endpoint: as in kube-proxy, whose families count for themselves.
+    """
+    count = max(sum(address.family is family for address in service.local_ready) for family in Family)
     body = {
         "service": {"namespace": service.service.namespace, "name": service.service.name},
         "localEndpoints": count,
