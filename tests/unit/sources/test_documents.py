@@ -92,3 +92,11 @@ def test_broken_text_is_refused_as_a_whole_with_its_line(text: bytes, line: int)
         read_text(text)
     assert caught.value.line == line
     assert str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ['!!int ""', "!!bool x", '!!float ""', "!!timestamp x", "!!set [1]", "!!pairs [1]", "!!binary x"]
+)
+def test_a_tag_that_promises_what_is_not_there_breaks_the_text_and_nothing_else(value: str) -> None:
+    with pytest.raises(BrokenTextError):
+        read_text(f"a: {value}\n".encode())

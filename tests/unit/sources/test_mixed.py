@@ -38,12 +38,41 @@ def test_lists_of_mixed_kinds_and_of_one_are_opened() -> None:
     assert [(d.severity, d.subject) for d in found[Kind.SERVICE].diagnostics] == [(Severity.NOTE, "Pod None")]
 
 
+def nested(depth: int) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": [service(f"at{depth}"), *([nested(depth - 1)] if depth else [])]}
+
+
 def test_lists_in_lists_end_somewhere() -> None:
-    endless: dict[str, Any] = {"apiVersion": "v1", "kind": "List", "items": [service("a")]}
-    endless["items"].append(endless)
-    found = list(decode_document(endless))
+    found = list(decode_document(nested(6)))
     assert len([d for d in found if d.objects]) == DEEPEST_LIST
     assert [d.message for d in found[-1].diagnostics] == ["nested too deeply; left out"]
+
+
+def test_a_list_that_aliases_repeat_is_opened_once() -> None:
+    bomb: dict[str, Any] = {"apiVersion": "v1", "kind": "List", "items": [service("a")]}
+    for _ in range(DEEPEST_LIST - 1):
+        bomb = {"apiVersion": "v1", "kind": "List", "items": [bomb] * 1000}
+    assert len(list(decode_document(bomb))) == 1, "not a thousand millions"
+
+
+def test_a_list_in_itself_is_opened_once() -> None:
+    endless: dict[str, Any] = {"apiVersion": "v1", "kind": "List", "items": [service("a")]}
+    endless["items"] += [endless, service("b")]
+    assert names(combine([origin("one", endless)])[Kind.SERVICE]) == ["default/a", "default/b"]
+
+
+def test_lone_surrogates_of_json_cost_only_what_they_are_in() -> None:
+    odd = service("odd") | {"status": "\ud800"}
+    odd["metadata"]["labels"] = {"\ud800": "\udfff"}
+    nameless = service("\ud800")
+    found = combine([origin("one", service("a"), odd, nameless, "\ud800", {"kind": "\ud800", "apiVersion": []})])[Kind.SERVICE]
+    assert names(found) == ["default/a", "default/odd"]
+    assert [(d.subject, d.field) for d in found.diagnostics] == [
+        ("Service default/odd", "status"),
+        ("Service default/\ud800", "metadata.name"),
+        ("object", ""),
+        ("object", ""),
+    ]
 
 
 def test_odd_lists_are_told() -> None:

@@ -31,7 +31,7 @@ from kproxy_core.sources.complaints import Complaints
 from kproxy_core.sources.decode_node import node_of, service_cidr_of
 from kproxy_core.sources.decode_service import service_of
 from kproxy_core.sources.decode_slice import slice_of, slices_of_endpoints
-from kproxy_core.sources.repair import Complaint, Repaired, convert
+from kproxy_core.sources.repair import Complaint, Repaired, as_unicode, convert
 
 W = TypeVar("W", bound=WireObject)
 
@@ -183,6 +183,8 @@ def decode_data(data: object) -> Decoded:
         meta = msgspec.convert(data, _TypeMeta)
     except msgspec.ValidationError:
         meta = _TypeMeta()
+    except UnicodeEncodeError:
+        return decode_data(as_unicode(data))
     codec = CODECS.get((meta.api_version, meta.kind))
     return _unknown(data, meta) if codec is None else _decode_repaired(data, codec)
 

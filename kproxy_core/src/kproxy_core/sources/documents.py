@@ -126,8 +126,9 @@ def _read_yaml(text: str) -> Documents:
         documents = tuple(_documents(loader))
     except yaml.YAMLError as error:
         raise _broken(error) from error
-    except (RecursionError, ValueError) as error:
-        raise BrokenTextError(1, f"{error}") from error
+    except Exception as error:
+        # A tag promises a value that is none (``!!int ""``, ``!!bool x``): PyYAML lets through whatever that raises.
+        raise BrokenTextError(1, f"{type(error).__name__}: {error}") from error
     finally:
         loader.dispose()
     return Documents(documents=documents, duplicates=tuple(loader.duplicates))

@@ -13,7 +13,7 @@ from kproxy_core.model.snapshot import Kind
 from kproxy_core.sources.decode import Decoded, decode_data
 
 DEEPEST_LIST = 4
-"""Lists in Lists; YAML aliases could nest them without end."""
+"""Lists in Lists."""
 
 _KINDS: Mapping[type[WatchedObject], Kind] = {
     Service: Kind.SERVICE,
@@ -50,8 +50,16 @@ class _Collected:
     told: list[Diagnostic] = field(factory=list)
 
 
-def decode_document(data: object, depth: int = 0) -> Iterator[Decoded]:
-    """Decode one document; a List, of mixed kinds or of one, gives each of its items."""
+def decode_document(data: object) -> Iterator[Decoded]:
+    """Decode one document; a List, of mixed kinds or of one, gives each of its items.
+
+    A List that YAML aliases repeat is opened once: the same objects again would only be in each other's way, and aliases of
+    aliases make billions of them out of a few lines.
+    """
+    return _decode_opened(data, 0, set())
+
+
+def _decode_opened(data: object, depth: int, opened: set[int]) -> Iterator[Decoded]:
     items = data.get("items") if isinstance(data, dict) else None
     kind = data.get("kind") if isinstance(data, dict) else None
     if not (isinstance(items, list) and isinstance(kind, str) and kind.endswith("List")):
@@ -61,8 +69,11 @@ def decode_document(data: object, depth: int = 0) -> Iterator[Decoded]:
     if depth == DEEPEST_LIST:
         yield Decoded(diagnostics=(_too_deep(kind),))
         return
+    if id(items) in opened:
+        return
+    opened.add(id(items))
     for item in items:
-        yield from decode_document(_with_kind(item, data, kind), depth + 1)
+        yield from _decode_opened(_with_kind(item, data, kind), depth + 1, opened)
 
 
 def _with_kind(item: object, parent: Mapping[Any, Any], kind: str) -> object:

@@ -4,6 +4,7 @@ msgspec reports one error at a time, with its path. The part it names is taken o
 well-formed, all that an API server sends, never come here.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -70,8 +71,20 @@ def convert(raw: object, wire_type: type[T]) -> Repaired[T]:
             if not target:
                 return Repaired(value=None, complaints=tuple(complaints.values()))
             raw = _without(raw, target)
+        except UnicodeEncodeError:
+            raw = as_unicode(raw)
     given_up = Complaint(path=(), message="too many malformed fields; the object is left out")
     return Repaired(value=None, complaints=(*complaints.values(), given_up))
+
+
+def as_unicode(raw: object) -> object:
+    """A copy of JSON data with question marks for lone surrogates (RFC 8259, section 8.2), which are in no UTF-8 text.
+
+    JSON may escape them and YAML may not, so there is nothing else here than JSON has, such as cycles. msgspec raises
+    ``UnicodeEncodeError`` at one instead of telling where it is.
+    """
+    plain: object = json.loads(json.dumps(raw, ensure_ascii=False).encode("utf-8", "replace"))
+    return plain
 
 
 def _read(text: str) -> tuple[Complaint, Path]:
