@@ -8,7 +8,7 @@ import pytest
 
 from kproxy_core.model.names import Protocol
 from kproxy_core.testing.fake_api import ENDPOINT_SLICES, SERVICES
-from kproxy_core.testing.lab import Answer, Dropped, Refused, Question, ask_all, can_build
+from kproxy_core.testing.lab import Answer, Dropped, Question, Refused, ask_all, can_build
 
 from .conftest import Running, wait_until
 from .on_a_node import METRICS, NODE_NAME, OnANode, node, node_under_test, service, slices

@@ -93,8 +93,14 @@ def test_forgotten_history_within_a_stream(there: OnANode) -> None:
     lab = there.lab
     web = there.serve("web", lab.pods["a1"])
     there.run()
-    requests = len(there.api.log.requests) if hasattr(there.api.log, "requests") else 0
-    assert_untouched(there, lambda: None if there.api.expire_watches() >= 4 else None, lambda: requests >= 0)
+
+    def relists() -> int:
+        return there.get("/metrics", METRICS)[1].count(b'kproxy_watch_relists_total{resource="Service"} 1.0')
+
+    def expire() -> None:
+        assert there.api.expire_watches() == 4
+
+    assert_untouched(there, expire, relists)
     there.api.apply_all(slices("web", lab.pods["b1"]))
     there.wait_for(lab.outside, web[0], {"b1"})
 
