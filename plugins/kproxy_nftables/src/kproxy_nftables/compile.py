@@ -110,7 +110,7 @@ def compile_port(
             own.update(_numbered(_PLACES[port.family][_SLOT_MAPS[scope][0]], identity, wanted, before))
         else:
             own.update(_sticky(port, scope, identity, wanted, before))
-        _hairpin(port, scope, shared)
+        _hairpin(port, scope, node, shared)
     owned = Owned(number(identity), owner_text(port.name))
     for rule in port.rules:
         node_port = rule.frontend.address is None
@@ -193,11 +193,16 @@ def _sticky_numbers(endpoints: Sequence[bytes], owner: str) -> dict[bytes, int]:
     return numbers
 
 
-def _hairpin(port: ServicePort, scope: EndpointScope, shared: Objects) -> None:
-    """Note each local endpoint: only those can be sent back to themselves through this node."""
+def _hairpin(port: ServicePort, scope: EndpointScope, node: NodeContext, shared: Objects) -> None:
+    """Note who may be sent back to themselves through this node without being masqueraded anyway.
+
+    These are the local endpoints; all of them where no detector tells pods from strangers, whom it would have masqueraded. (A pod
+    of another node that a network range calls local does not come by this node.)
+    """
     place = _PLACES[port.family][sets.HAIRPIN]
+    everybody = not detects(port.family, node.local_detector)
     for endpoint in port.endpoints.of(scope):
-        if endpoint.local:
+        if endpoint.local or everybody:
             shared[place, endpoint.address + endpoint.address] = b""
 
 

@@ -1,4 +1,4 @@
-"""Orders the kernel operations of a delta: what is led to, what leads to it, what is let go; so it may be cut into transactions.
+"""Orders the kernel operations of a delta: what is led to, what leads to it, what is let go.
 
 New data comes before what leads to it, and what leads to data goes before the data. So each part of a transaction that had
 to be cut (an unprivileged user namespace limits its size) is consistent alone. A swap of an element is a deletion and an
@@ -45,6 +45,8 @@ _WAYS: Final = (
     sets.NODE_PORT_IPS,
 )
 """What leads a packet to them, in the order in which it is made."""
+_ENTRANCES: Final = _WAYS[2:]
+"""Where a packet begins: what it finds first. The ids of Services are asked for later, by those on their way."""
 _MAKING_ORDER: Final = (*_DATA, *_WAYS)
 _PHASE: Final = "phase"
 """Label of an operation with which a transaction begins."""
@@ -79,7 +81,7 @@ def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operatio
 
 
 def phases(plan: Sequence[Operation]) -> tuple[Sequence[Operation], ...]:
-    """Divide a plan into up to three transactions, none of them empty: what is led to, what leads to it, what is let go."""
+    """Divide a plan into transactions, none of them empty: what is led to, what leads to it, entrances closed, what is let go."""
     starts = [0, *(index for index, operation in enumerate(plan) if operation.label == _PHASE), len(plan)]
     return tuple(plan[start:end] for start, end in pairwise(starts) if start < end)
 
@@ -103,8 +105,9 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     is_delicate = _is_delicate(added)
     data = _make_data(delta, (added, changed, removed))
     ways = _make_ways((added, changed, removed))
-    let_go = [*_let_go(removed), *(delete(_table(name)) for name in sorted(gone))]
-    return [*data, *(_new_phase(ways) if is_delicate else ways), *_new_phase(let_go)]
+    closed = _delete_all(_ENTRANCES, removed)
+    let_go = [*_delete_all(_MAKING_ORDER, removed), *_unmake(removed), *(delete(_table(name)) for name in sorted(gone))]
+    return [*data, *(_new_phase(ways) if is_delicate else ways), *_new_phase(closed), *_new_phase(let_go)]
 
 
 def _is_delicate(added: Places) -> bool:
@@ -143,13 +146,14 @@ def _make_ways(places: Change) -> list[Operation]:
     return [*operations, *_make_chains(added, changed, hooked=True)]
 
 
-def _let_go(removed: Places) -> list[Operation]:
+def _delete_all(names: Sequence[str], removed: Places) -> list[Operation]:
+    """Delete what is to be removed from these sets, in the opposite of the order of making, and take it out of ``removed``."""
     operations: list[Operation] = []
-    for name in reversed(_MAKING_ORDER):
+    for name in reversed(names):
         for family_name in FAMILIES_BY_NAME:
             place = f"{family_name} {name}"
-            operations += _delete_elements(place, removed.get(place, {}))
-    return [*operations, *_unmake(removed)]
+            operations += _delete_elements(place, removed.pop(place, {}))
+    return operations
 
 
 def _by_place(items: Mapping[Key, object]) -> Places:
