@@ -342,6 +342,14 @@ def test_garbage_is_left_and_asked_for_again_once_before_a_new_list() -> None:
     assert asked == ["100", "0", "0"]
 
 
+def test_garbage_now_and_then_never_costs_the_version() -> None:
+    made = listed(100)
+    for version in range(101, 110):
+        made.receive(line("MODIFIED", service("web", version)) + b"garbage\n")
+        made.ended(1.0)
+        assert query(made)["resourceVersion"] == str(version)
+
+
 def test_an_unknown_type_of_event_means_a_new_list() -> None:
     made = listed(100)
     assert made.receive(line("RENAMED", service("web", 101)) + line("MODIFIED", service("web", 102))) == []
@@ -379,6 +387,14 @@ def test_a_malformed_object_leaves_the_last_good_one_in_force_until_it_is_repair
     (repaired,) = made.receive(line("MODIFIED", service("web", 102, clusterIP="10.96.0.10", clusterIPs=["10.96.0.10"])))
     assert repaired.diagnostics == ()
     assert [str(each) for each in service_of(repaired).cluster_ips] == ["10.96.0.10"]
+
+
+def test_what_was_deleted_does_not_come_back_with_a_malformed_namesake() -> None:
+    made = listed(100, service("web", 90))
+    made.receive(line("DELETED", service("web", 101)))
+    broken = service("web", 102, clusterIP="10.96.0.10", clusterIPs=["10.96.0.10"], sessionAffinity=7)
+    (change,) = made.receive(line("ADDED", broken))
+    assert [str(each) for each in service_of(change).cluster_ips] == ["10.96.0.10"]
 
 
 def test_a_malformed_object_in_a_list_is_kept_as_it_was_and_costs_no_other() -> None:

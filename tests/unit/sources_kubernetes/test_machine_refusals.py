@@ -108,6 +108,8 @@ def test_failures_wait_ever_longer_up_to_a_bound_and_a_steady_watch_forgets_them
     assert made.problem == ""
     made.ended(6.0)
     assert made.next_request().delay == 0
+    made.ended(0.0, "refused")
+    assert made.next_request().delay == 0.25
 
 
 def test_a_server_that_ends_watches_at_once_is_not_asked_a_thousand_times_a_second() -> None:
