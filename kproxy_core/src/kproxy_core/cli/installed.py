@@ -88,7 +88,8 @@ def _remedy(mode: str, modes: Iterable[str]) -> str:
         if near:
             install = "" if near[0] in modes else f" (pip install {DISTRIBUTIONS[near[0]]})"
             return f"did you mean {near[0]!r}{install}?"
-    return f"try: pip install {DISTRIBUTIONS.get(mode, f'kproxy-{mode}')}"
+        return f"modes that kproxy knows of: {', '.join(sorted(DISTRIBUTIONS))}"
+    return f"try: pip install {DISTRIBUTIONS[mode]}"
 
 
 def require_installed(mode: str = "") -> None:
@@ -133,9 +134,15 @@ def _rank(mode: InstalledMode) -> tuple[bool, int, str]:
 
 
 def fatal_lines(findings: Iterable[Finding]) -> list[str]:
-    """One line for each finding that keeps a mode from running, with the remedy."""
-    fatal = [finding for finding in findings if finding.fatal and not finding.ok]
-    return [f"{f.name}: {f.message}" + (f"; remedy: {f.remedy}" if f.remedy else "") for f in fatal]
+    """One line for each reason that keeps a mode from running, with what it concerns and the remedy."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for finding in findings:
+        if finding.fatal and not finding.ok:
+            names.setdefault((finding.message, finding.remedy), []).append(finding.name)
+    return [
+        f"{', '.join(concerned)}: {message}" + (f"; remedy: {remedy}" if remedy else "")
+        for (message, remedy), concerned in names.items()
+    ]
 
 
 def require_support(mode: str, support: Support) -> None:

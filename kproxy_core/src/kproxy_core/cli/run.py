@@ -123,7 +123,7 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
 
     configuration, warnings = _configuration(context, given)
     _start_log(configuration, given)
-    _warn(warnings)
+    _warn((*warnings, *_ignored(context, given)))
     settings = _settings(context, given, configuration)
     settings = evolve(settings, mode=choose_mode(settings.mode))
     plugins = new_plugin_manager()
@@ -176,6 +176,24 @@ def _start_log(configuration: "KubeProxyConfiguration", given: Mapping[str, Any]
     level = max(given["verbosity"], configuration.logging.verbosity)
     log_format = "json" if "json" in (given["log_format"], configuration.logging.format) else "text"
     configure_logging("json" if log_format == "json" else "text", logging.DEBUG if level >= DEBUGGING else logging.INFO)
+
+
+BESIDE_CONFIG = frozenset({"config", "manifests", "node_name", "master", "netns", "verbosity", "log_format", "end_with_parent"})
+"""The options that count beside a configuration file, much as for kube-proxy."""
+
+
+def _ignored(context: click.Context, given: Mapping[str, Any]) -> list[str]:
+    """Tell which options were given in vain, beside a configuration file."""
+    if not given["config"]:
+        return []
+    names = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name
+        and parameter.name not in BESIDE_CONFIG
+        and context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    return [f"{name} is ignored: {given['config']} says it all" for name in names]
 
 
 def _warn(warnings: Sequence[str]) -> None:

@@ -127,8 +127,8 @@ class NftSocket(Closing):
     def consistently(self, read: Callable[[], _T], what: str = "read nf_tables") -> tuple[_T, int]:
         """Call `read` until it can be believed: its result, and the generation.
 
-        That is when nothing was changed meanwhile, or when it gives the same twice running: on hosts where others change their own
-        tables all the time, no long listing is ever undisturbed. Raises DumpInterruptedError when neither happens.
+        That is when nothing was changed meanwhile, or when it gives the same twice running: on hosts where others change their
+        own tables all the time, no long listing is ever undisturbed. Raises DumpInterruptedError when neither happens.
         """
         before = self.generation()
         earlier: _T | None = None

@@ -76,7 +76,7 @@ def _run(options: DaemonOptions, control: Control, stack: contextlib.ExitStack) 
     stack.callback(daemon.close)
     log.info("programming mode %s, process %d", options.backend.name, os.getpid())
     daemon.run()
-    log.info("stopped; the kernel keeps its rules")
+    log.info("stopped; the kernel keeps its rules (kproxy cleanup removes them)")
     return 0
 
 

@@ -82,7 +82,7 @@ class NftablesDataplane:
             self._socket = NftSocket()
             self._watch = NftWatch([self._socket.port])
         except KernelError as error:
-            raise UnsupportedError(f"nf_tables cannot be reached: {error}; CAP_NET_ADMIN is needed") from error
+            raise UnsupportedError(f"nf_tables cannot be used: {_remedy(error, str(error))}") from error
         self._handles: frozenset[int] = frozenset()
         self._suspects: tuple[ForeignChange, ...] = ()
         self._read_cost = 0.0

@@ -9,7 +9,10 @@ from attrs import evolve
 from kproxy_core.cli.demo.services import API, CART, DNS, SERVICES, WEB, DemoPod, DemoService
 from kproxy_core.cli.demo.stage import Stage
 from kproxy_core.cli.demo.traffic import Counts, sum_of
+from kproxy_core.kernel.conntrack import ConntrackSocket
+from kproxy_core.model.addresses import parse_address
 from kproxy_core.testing.lab import Answer, HeldConnection, NotConnectedError, Question, Refused, ask_all, hold
+from kproxy_core.wire.nfnetlink import Family
 
 QUIET = 0.3
 """Seconds without a connection, at the rate of the demo, that show that a pod gets no more."""
@@ -137,12 +140,12 @@ def outage(stage: Stage) -> None:
     if took is not None:
         stage.measured["refused_after_seconds"] = took
     # Stale UDP flows are deleted beside the sync, a moment later; a client that uses an old port again would still meet one.
-    stage.keep_going(0.05)
+    stage.watch_for(lambda: not _flows_to_endpoints(stage, DNS))
     since = time.monotonic()
     refused = _refused(asked * OUTAGE_ASKED)
     spent = time.monotonic() - since
     total = len(asked) * OUTAGE_ASKED
-    detail = f"{refused} of {total} TCP connections and UDP questions, all within {spent * 1000:.0f} ms"
+    detail = f"{refused} of {total} TCP connections and UDP questions were refused, in {spent * 1000:.0f} ms"
     stage.expect("without endpoints clients are refused at once", refused == total, detail)
     stage.keep_going(0.1)
     for service in lost:
@@ -156,6 +159,17 @@ def outage(stage: Stage) -> None:
     detail = f"{back * 1000:.0f} ms after their manifests said so" if back is not None else "no answer"
     stage.expect("with endpoints again they are served", back is not None, detail)
     _expect_undisturbed(stage, before, SERVICES, "outage")
+
+
+def _flows_to_endpoints(stage: Stage, service: DemoService) -> int:
+    """Count the UDP flows on the node that still lead from a Service's cluster address to some endpoint."""
+    count = 0
+    with ConntrackSocket(namespace=stage.cluster.lab.node.namespace.descriptor) as conntrack:
+        for family, text in ((Family.IPV4, service.cluster.ipv4), (Family.IPV6, service.cluster.ipv6)):
+            address = parse_address(text)
+            flows = conntrack.flows(family)
+            count += sum(flow.original.destination == address != flow.reply.source for flow in flows)
+    return count
 
 
 def _refused(questions: list[Question]) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -229,7 +230,9 @@ class Demo:
         self._say(f"  {measured['connections']:.0f} connections, {failures}, in {report.seconds:.1f} s")
         self._say(f"  kproxy itself: {memory:.0f} MiB of memory, {processor:.2f} s of processor time since its last start")
         if not self._wishes.stay:
-            self._say("  Look around in the cluster: kproxy demo --stay. Serve Services of your own: kproxy run --help")
+            command = own_command()
+            self._say(f"  Look around in the cluster: {command} demo --stay")
+            self._say(f"  Serve Services of your own: {command} run --help")
 
     def stay(self) -> None:
         """Keep everything until a signal comes, and say what can be done meanwhile."""
@@ -247,11 +250,19 @@ class Demo:
         self._say(f"  {self._cluster.folder.path}")
         self._say(f"  {self._folder / 'kproxy.log'}")
         self._say("The daemon was started by:")
-        self._say(f"  kproxy {' '.join(command)}")
+        self._say(f"  {own_command()} {' '.join(command)}")
         self._interruption.wait_for_signal()
 
     def _say(self, text: str) -> None:
         click.echo(text, err=self._wishes.as_json, color=None if self._wishes.colour else False)
+
+
+def own_command() -> str:
+    """Return how to call this kproxy from a shell: by its name where that is found, else by its path."""
+    found, own = shutil.which("kproxy"), Path(sys.argv[0])
+    if found and (own.name != "kproxy" or Path(found).resolve() == own.resolve()):
+        return "kproxy"
+    return str(own) if own.name == "kproxy" else f"{sys.executable} -m kproxy_core.cli.main"
 
 
 def _view_for(wishes: Wishes) -> View:

@@ -90,8 +90,8 @@ def _load_in_cluster(directory: Path, environ: Mapping[str, str]) -> Loaded:
         InClusterConfigLoader(str(token), str(authority), try_refresh_token=False, environ=environ).load_and_set(configuration)
     except (ConfigException, OSError) as error:
         raise AccessError(
-            f"no access to the API server as a Pod: {error}; run in a Pod with a service account, or name a kubeconfig "
-            "(clientConnection.kubeconfig, --kubeconfig)"
+            f"no access to the API server as a Pod ({str(error).rstrip('.')}): run in a Pod with a service account, name a "
+            "kubeconfig (clientConnection.kubeconfig, --kubeconfig), or go without a cluster (--source manifests:DIR)"
         ) from error
     configuration.api_key.clear()
     return Loaded(configuration=configuration, credentials=TokenFile(token), files=(authority,))
