@@ -141,6 +141,13 @@ def test_standard_input_and_pipes_are_read_once(tmp_path: Path, monkeypatch: pyt
     assert (followed.names(), followed.source.poll(), followed.source.fileno()) == (["fd"], (), -1)
 
 
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_empty_standard_input_is_a_failure_and_no_empty_cluster(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    with pytest.raises(ConfigError, match="standard input: it was empty"):
+        ManifestSource("-").load()
+
+
 def test_what_cannot_be_opened_is_the_operators_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         ManifestSource(str(tmp_path / "nowhere.yaml")).load()

@@ -83,6 +83,9 @@ class ManifestSource:
         """Read standard input or a pipe, which cannot be read again and so has to be right the first time."""
         name = "standard input" if self._stdin else str(self._path)
         content = sys.stdin.buffer.read() if self._stdin else self._path.read_bytes()
+        if not content.strip():
+            # What fed the pipe has failed: taken for a cluster without Services it would cost every connection.
+            raise ConfigError(f"no manifests came from {name}: it was empty; an empty List says that there are none")
         try:
             return _origin(name, content)
         except BrokenTextError as error:
