@@ -134,7 +134,7 @@ def test_weights_come_by_address_or_by_star(make_service: Make, make_slice: Make
         ("169.254.169.254", "link-local"),
         ("224.0.0.1", "multicast"),
         ("239.255.255.255", "multicast"),
-        ("255.255.255.255", "reserved"),
+        ("255.255.255.255", "broadcast"),
         ("0.0.0.0", "unspecified"),
         ("::", "unspecified"),
         ("::1", "loopback"),

@@ -14,13 +14,14 @@ API_SERVER_SERVICE = ObjectName("default", "kubernetes")
 
 _UNSPECIFIED = {bytes(4), bytes(16)}
 _LOOPBACK_V6 = bytes(15) + b"\x01"
+_BROADCAST = b"\xff\xff\xff\xff"
 _SUSPICIOUS = {4: frozenset({0, 127, 169, *range(224, 256)}), 16: frozenset({0, 0xFE, 0xFF})}
 
 
 def special_use(address: Address) -> str:
     """Say which special use an address has that no endpoint and no frontend may have; empty for ordinary addresses.
 
-    These are the ranges that the API server refuses for Endpoints, and the IPv4 class E with the broadcast address (RFC 6890).
+    These are the ranges that the API server refuses for Endpoints, and the broadcast address (RFC 6890).
     """
     if address[0] not in _SUSPICIOUS[len(address)]:
         return ""
@@ -34,9 +35,10 @@ def _special_ipv4(address: Address) -> str:
         return "loopback"
     if address[0] == 169:
         return "link-local" if address[1] == 254 else ""
-    if address[0] >= 240:
-        return "reserved"
-    return "multicast" if address[0] >= 224 else ""
+    if address == _BROADCAST:
+        return "broadcast"
+    # Not 240.0.0.0/4: it is reserved on paper, and the pods of some clouds have addresses in it.
+    return "multicast" if 224 <= address[0] < 240 else ""
 
 
 def _special_ipv6(address: Address) -> str:
