@@ -26,8 +26,8 @@ from kproxy_core.runtime.http_messages import (
         (b"\r\n\r\nHEAD /x HTTP/1.1\r\n\r\n", "HEAD", "/x"),
         (b"OPTIONS * HTTP/1.1\r\n\r\n", "OPTIONS", "*"),
         (b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", "POST", "/"),
-        (b"GET http://node:10256/healthz?x HTTP/1.1\r\n\r\n", "GET", "/healthz"),
-        (b"GET http://node:10256 HTTP/1.1\r\n\r\n", "GET", "/"),
+        (b"GET http://node.example:10256/healthz?x HTTP/1.1\r\n\r\n", "GET", "/healthz"),
+        (b"GET http://node.example:10256 HTTP/1.1\r\n\r\n", "GET", "/"),
     ],
 )
 def test_requests(data: bytes, method: str, path: str) -> None:
