@@ -114,6 +114,7 @@ def test_the_document_tells_of_each_endpoint() -> None:
         "serving": True,
         "terminating": True,
         "local": True,
+        "nodeless": False,
         "weight": 7,
         "zone_hints": ["a", "b"],
         "node_hints": ["n"],

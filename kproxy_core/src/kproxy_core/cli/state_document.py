@@ -11,7 +11,7 @@ All keys are always there. The form, version 1::
         rules            frontend {kind, address (null: the node's), port}, restricted (by source_ranges), and what happens to
                          connections from_local_pod, from_node, from_outside: {"action": "forward", "endpoints": "cluster" or
                          "local", "masquerade": "hairpin only" or "always"}, {"action": "drop"} or {"action": "reject"}
-        endpoints        cluster, local, reachable: lists of {address, port, ready, serving, terminating, local, weight,
+        endpoints        cluster, local, reachable: lists of {address, port, ready, serving, terminating, local, nodeless, weight,
                          zone_hints, node_hints}; any_in_cluster
         serving          every endpoint whose replies are valid
         affinity_timeout seconds, null without session affinity
@@ -147,6 +147,7 @@ def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
         "serving": endpoint.serving,
         "terminating": endpoint.terminating,
         "local": endpoint.local,
+        "nodeless": endpoint.nodeless,
         "weight": endpoint.weight,
         "zone_hints": sorted(endpoint.zone_hints),
         "node_hints": sorted(endpoint.node_hints),

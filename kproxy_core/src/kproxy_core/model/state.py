@@ -49,8 +49,9 @@ class Frontend:
 class Endpoint:
     """An endpoint of one Service port: a pod's (or any host's) address and port.
 
-    ``local`` is whether it runs on this node. ``weight`` is relative, 0 to 1000 and 1 unless the Service is annotated; 0 takes no
-    new connections where a mode has the capability ``weights``.
+    ``local`` is whether it runs on this node; ``nodeless``, that nobody says where it runs, so that it may be here all the same.
+    ``weight`` is relative, 0 to 1000 and 1 unless the Service is annotated; 0 takes no new connections where a mode has the
+    capability ``weights``.
     """
 
     address: Address
@@ -59,6 +60,7 @@ class Endpoint:
     serving: bool = True
     terminating: bool = False
     local: bool = False
+    nodeless: bool = False
     zone_hints: frozenset[str] = frozenset()
     node_hints: frozenset[str] = frozenset()
     weight: int = 1

@@ -49,6 +49,7 @@ def _add(bucket: _Merged, sources: Iterable[SliceEndpoint], port: int, node_name
             serving=source.serving,
             terminating=source.terminating,
             local=source.node_name == node_name and node_name != "",
+            nodeless=source.node_name == "",
             zone_hints=source.zone_hints,
             node_hints=source.node_hints,
             weight=weights.get(str(address), weights.get("*", 1)) if weights else 1,
@@ -58,13 +59,14 @@ def _add(bucket: _Merged, sources: Iterable[SliceEndpoint], port: int, node_name
             bucket[place] = endpoint
 
 
-def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, list[str], list[str]]:
-    """The order among entries for one place; the hints only make it total."""
+def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, bool, list[str], list[str]]:
+    """The order among entries for one place; what comes after ``local`` only makes it total."""
     return (
         not endpoint.terminating,
         endpoint.ready,
         endpoint.serving,
         endpoint.local,
+        endpoint.nodeless,
         sorted(endpoint.node_hints),
         sorted(endpoint.zone_hints),
     )

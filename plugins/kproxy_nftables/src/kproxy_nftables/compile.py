@@ -196,13 +196,13 @@ def _sticky_numbers(endpoints: Sequence[bytes], owner: str) -> dict[bytes, int]:
 def _hairpin(port: ServicePort, scope: EndpointScope, node: NodeContext, shared: Objects) -> None:
     """Note who may be sent back to themselves through this node without being masqueraded anyway.
 
-    These are the local endpoints; all of them where no detector tells pods from strangers, whom it would have masqueraded. (A pod
-    of another node that a network range calls local does not come by this node.)
+    These are the local endpoints, and those that nobody gave a node; all of them where no detector tells pods from strangers,
+    whom it would have masqueraded. A pod of another node that a network range calls local does not come by this node.
     """
     place = _PLACES[port.family][sets.HAIRPIN]
     everybody = not detects(port.family, node.local_detector)
     for endpoint in port.endpoints.of(scope):
-        if endpoint.local or everybody:
+        if endpoint.local or endpoint.nodeless or everybody:
             shared[place, endpoint.address + endpoint.address] = b""
 
 
