@@ -141,7 +141,8 @@ def test_collapse_covers_the_same_with_as_few_as_possible(given_networks: list[N
     found = collapse(given_networks)
     for family in Family:
         theirs = ipaddress.collapse_addresses([standard(n) for n in given_networks if n.family is family])  # type: ignore[type-var]
-        assert [str(n) for n in found if n.family is family] == [str(n) for n in theirs]
+        # By value: Python spells IPv4-mapped addresses in another way, and differently from version to version.
+        assert [standard(n) for n in found if n.family is family] == list(theirs)
     assert collapse(found) == found
     assert collapse(given_networks[::-1]) == found
 
