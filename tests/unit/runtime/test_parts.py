@@ -18,7 +18,7 @@ from kproxy_core.plugin.errors import ContractError
 from kproxy_core.runtime.addresses import FixedAddresses, usable
 from kproxy_core.runtime.assembly import program_for
 from kproxy_core.runtime.control import Control
-from kproxy_core.runtime.logs import LOGGER, JsonFormatter, configure_logging
+from kproxy_core.runtime.logs import LOGGER, JsonFormatter, TextFormatter, configure_logging
 from kproxy_core.runtime.sources import Inbox
 from kproxy_core.testing.memory_backend import MemoryBackend, MemoryFragment
 from kproxy_core.testing.sketch import NODE, listed, node, port_key, put, service, slice_of
@@ -107,6 +107,11 @@ def test_logs_go_to_standard_error_once(log_format: str, start: str, capsys: pyt
     assert output.err.count("\n") == 1
     assert output.err.startswith(start)
     assert "hello" in output.err
+
+
+def test_a_hostile_name_neither_forges_a_line_of_the_log_nor_steers_the_terminal() -> None:
+    record = logging.getLogger(LOGGER).makeRecord(LOGGER, logging.ERROR, "file", 1, "%s odd", ("a\nfake\x1b[31m",), None)
+    assert TextFormatter("%(levelname)s %(message)s").format(record) == "ERROR a\n  fake\\x1b[31m odd"
 
 
 def test_a_program_is_made_without_a_kernel_and_before_everything_is_listed() -> None:
