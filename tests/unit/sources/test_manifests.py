@@ -327,3 +327,11 @@ def test_only_kinds_that_changed_are_listed_again(tmp_path: Path, follow: Open) 
 
     followed.until(node_seen)
     assert seen == [Kind.NODE]
+
+
+def test_what_is_no_regular_file_is_never_read(tmp_path: Path, follow: Open) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").symlink_to("/dev/zero")
+    (tmp_path / "c.yaml").mkdir()
+    (tmp_path / "d.yaml").write_text(service("d"))
+    assert follow(tmp_path).names() == ["d"]

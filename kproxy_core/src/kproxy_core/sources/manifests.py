@@ -1,5 +1,6 @@
 """ManifestSource: objects from YAML and JSON files, a directory of them, or standard input; follows changes of the files."""
 
+import errno
 import stat
 import sys
 import time
@@ -233,8 +234,9 @@ class ManifestSource:
 
 def _signature(path: Path) -> Signature:
     status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(path)
+    if not stat.S_ISREG(status.st_mode):
+        # To read a FIFO could take for ever, and a device has no end.
+        raise OSError(errno.EINVAL, "no regular file", str(path))
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
