@@ -3,6 +3,7 @@
 import errno
 import socket
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kproxy_core.testing.lab.outcomes import Outcome, Refused, Unreachable
@@ -11,6 +12,7 @@ _IP_RECVERR = 11
 _IPV6_RECVERR = 25
 _FROM_ICMP, _FROM_ICMP6 = 2, 3  # SO_EE_ORIGIN_*
 _CONTROL_SPACE = 512
+_PACKET_SPACE = 64
 _TCP_CLOSE = 7
 
 _NAMES = {
@@ -50,13 +52,18 @@ def report_errors(client: socket.socket) -> None:
         client.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
 
 
-def queued_error(client: socket.socket) -> IcmpError | None:
-    """Take the next ICMP error from the queue, if there is one. TCP sockets have them from Linux 5.8 on."""
+def queued_error(client: socket.socket, about: Callable[[bytes], bool] | None = None) -> IcmpError | None:
+    """Take the next ICMP error from the queue, if there is one. TCP sockets have them from Linux 5.8 on.
+
+    ``about`` picks by the beginning of the packet that the error is about: raw sockets hear of others' as well.
+    """
     while True:
         try:
-            _data, control, _flags, _address = client.recvmsg(0, _CONTROL_SPACE, socket.MSG_ERRQUEUE)
+            packet, control, _flags, _address = client.recvmsg(_PACKET_SPACE, _CONTROL_SPACE, socket.MSG_ERRQUEUE)
         except OSError:
             return None
+        if about is not None and not about(packet):
+            continue
         for level, kind, data in control:
             if (level, kind) in ((socket.IPPROTO_IP, _IP_RECVERR), (socket.IPPROTO_IPV6, _IPV6_RECVERR)):
                 error = _parse(data)

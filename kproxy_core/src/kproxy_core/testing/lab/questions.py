@@ -1,5 +1,6 @@
 """Questions to servers, and the sockets that carry them: non-blocking, made in the namespace of the host that asks."""
 
+import contextlib
 import errno
 import random
 import socket
@@ -128,7 +129,7 @@ class Attempt:
     def proceed(self) -> Outcome | None:
         """Go on after the socket got ready."""
         assert self.socket is not None
-        error = icmp.queued_error(self.socket)
+        error = self._queued_error(self.socket)
         if error is not None:
             return icmp.outcome_of(error, self.socket)
         try:
@@ -149,10 +150,13 @@ class Attempt:
         if error.errno in _BUSY:
             return None
         assert self.socket is not None
-        queued = icmp.queued_error(self.socket)
+        queued = self._queued_error(self.socket)
         if queued is not None:
             return icmp.outcome_of(queued, self.socket)
         return icmp.outcome_of_errno(error.errno or 0, self.socket)
+
+    def _queued_error(self, client: socket.socket) -> icmp.IcmpError | None:
+        return icmp.queued_error(client)
 
     def _send(self, client: socket.socket, data: bytes, to: tuple[str, int] | None = None) -> None:
         try:
@@ -236,8 +240,20 @@ class SctpAttempt(Attempt):
 
     def _start(self, client: socket.socket) -> Outcome | None:
         client.connect((self.question.address, 0))
-        self._send(client, sctp.encode(sctp.Handshake(self._port, self.question.port, sctp.INIT, 0, self._tag)))
+        init = sctp.encode(sctp.Handshake(self._port, self.question.port, sctp.INIT, 0, self._tag))
+        with contextlib.suppress(ConnectionRefusedError):
+            self._send(client, init)
+            return None
+        self._send(client, init)  # that was an error about the packet of another raw socket
         return None
+
+    def _failed(self, error: OSError) -> Outcome | None:
+        # A raw socket is told of every refusal by its peer, whoever was refused; the queue tells whose it is.
+        return None if error.errno == errno.ECONNREFUSED else super()._failed(error)
+
+    def _queued_error(self, client: socket.socket) -> icmp.IcmpError | None:
+        ports = struct.pack("!HH", self._port, self.question.port)
+        return icmp.queued_error(client, about=lambda packet: packet.startswith(ports))
 
     def _continue(self, client: socket.socket) -> Outcome | None:
         while True:
