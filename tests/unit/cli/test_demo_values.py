@@ -71,7 +71,8 @@ def test_the_manifests_are_read_without_a_complaint(service: DemoService, tmp_pa
 
 def test_the_node_is_read_without_a_complaint(tmp_path: Path) -> None:
     node = node_manifest(NODE, AddressPair(ipv4="172.18.0.2", ipv6="fd00:18::2"), ("10.244.1.0/24", "fd00:244:0:1::/64"))
-    ManifestFolder(tmp_path).write("node", [node, service_cidr_manifest(("10.96.0.0/16", "fd00:96::/112"))])
+    service = service_manifest(SERVICES[0])
+    ManifestFolder(tmp_path).write("node", [node, service_cidr_manifest(("10.96.0.0/16", "fd00:96::/112")), service])
     found = read(tmp_path)
     assert [change.diagnostics for change in found.values()] == [()] * len(found)
     assert [str(one.name) for one in found[Kind.NODE].objects] == [NODE]

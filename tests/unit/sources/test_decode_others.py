@@ -330,10 +330,10 @@ def test_service_cidrs() -> None:
 @pytest.mark.parametrize(
     ("data", "subject", "severity"),
     [
-        ({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}, "Deployment web", Severity.NOTE),
-        ({"apiVersion": "v2", "kind": "Service", "metadata": {"name": "web"}}, "Service web", Severity.NOTE),
-        ({"kind": "Service", "metadata": []}, "Service None", Severity.NOTE),
-        ({"metadata": {"name": "web"}}, "object", Severity.ERROR),
+        ({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}, "Deployment default/web", Severity.NOTE),
+        ({"apiVersion": "v2", "kind": "Service", "metadata": {"name": "web"}}, "Service default/web", Severity.ERROR),
+        ({"kind": "Service", "metadata": []}, "Service without a name", Severity.ERROR),
+        ({"metadata": {"name": "web"}}, "object web", Severity.ERROR),
         ([1, 2], "object", Severity.ERROR),
         ("text", "object", Severity.ERROR),
         (None, "object", Severity.ERROR),

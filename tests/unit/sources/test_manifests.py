@@ -106,7 +106,7 @@ def test_a_directory_its_files_in_order_and_nothing_else(tmp_path: Path, follow:
     (tmp_path / "b.yaml").write_text(service("b"))
     (tmp_path / "a.yml").write_text(service("a") + "---\n" + service("a2"))
     (tmp_path / "c.json").write_text(
-        '{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"},"spec":{"clusterIP":"10.96.0.3"}}'
+        '{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"},"spec":{"clusterIP":"10.96.0.3","ports":[{"port":80}]}}'
     )
     (tmp_path / ".hidden.yaml").write_text(service("hidden"))
     (tmp_path / "notes.txt").write_text("not yaml: [")
@@ -206,6 +206,7 @@ def test_a_swap_behind_a_symbolic_link_as_the_kubelet_does_it(tmp_path: Path, fo
     publish("..2", "a", "b")
     followed.until(lambda: followed.names() == ["a-2", "b-2"])
     publish("..3", "a")
+    (tmp_path / "b.yaml").unlink()
     followed.until(lambda: followed.names() == ["a-3"])
 
 
@@ -281,12 +282,98 @@ def test_the_last_good_content_of_a_broken_file_stays_in_force(tmp_path: Path, f
     assert followed.told() == ()
 
 
-def test_a_file_that_is_broken_from_the_start_is_left_out_and_told(tmp_path: Path, follow: Open) -> None:
-    (tmp_path / "a.yaml").write_text("a: [\n")
+@pytest.mark.usefixtures("either_way")
+def test_the_lists_are_not_complete_while_a_file_has_never_been_read(tmp_path: Path, follow: Open) -> None:
+    (tmp_path / "a.yaml").write_text("a:\n\tb: 1\n")
+    (tmp_path / "b.yaml").write_text(service("b"))
+    (tmp_path / "c.yaml").symlink_to(tmp_path / "nowhere.yaml")
+    followed = follow(tmp_path)
+    assert (followed.names(), followed.source.complete) == (["b"], False)
+    assert [(d.subject, d.field) for d in followed.source.unread] == [("file a.yaml", "line 2"), ("file c.yaml", "")]
+    assert [("tab" in d.message, "left out" in d.message, d.remedy) for d in followed.told()] == [
+        (True, False, "indent with spaces only"),
+        (False, False, "restore that file, or remove the link"),
+    ]
+    put_in_place(tmp_path / "a.yaml", service("a"))
+    followed.until(lambda: followed.names() == ["a", "b"])
+    assert not followed.source.complete
+    (tmp_path / "c.yaml").unlink()
+    followed.until(lambda: followed.source.complete)
+    assert followed.told() == ()
+
+
+def test_a_broken_file_that_comes_later_is_left_out_and_told(tmp_path: Path, follow: Open) -> None:
     (tmp_path / "b.yaml").write_text(service("b"))
     followed = follow(tmp_path)
-    assert followed.names() == ["b"]
+    put_in_place(tmp_path / "a.yaml", "a: [\n")
+    followed.until(lambda: bool(followed.told()))
+    assert followed.source.complete
     assert [(d.subject, "left out" in d.message) for d in followed.told()] == [("file a.yaml", True)]
+
+
+def test_what_the_system_refuses_is_tried_again_without_a_change_of_the_file(
+    tmp_path: Path, follow: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text(service("a"))
+    refusals = iter([OSError(24, "Too many open files")] * 2)
+    read = Path.read_bytes
+
+    def refuse_twice(path: Path) -> bytes:
+        refusal = next(refusals, None)
+        if refusal is not None:
+            raise refusal
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse_twice)
+    followed = follow(tmp_path)
+    assert [d.message for d in followed.source.unread] == ["cannot be read: Too many open files"]
+    followed.until(lambda: followed.source.complete)
+    assert followed.names() == ["a"]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_link_that_leads_nowhere_any_more_keeps_what_it_led_to(tmp_path: Path, follow: Open) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text(service("a"))
+    (tmp_path / "a.yaml").symlink_to(elsewhere)
+    followed = follow(tmp_path)
+    elsewhere.unlink()
+    followed.until(lambda: bool(followed.told()))
+    (told,) = followed.told()
+    assert (told.subject, "last good content" in told.message) == ("file a.yaml", True)
+    assert followed.names() == ["a"]
+    elsewhere.write_text(service("b"))
+    followed.until(lambda: followed.names() == ["b"])
+    assert followed.told() == ()
+
+
+def test_what_is_told_of_objects_names_the_file_and_the_line(tmp_path: Path, follow: Open) -> None:
+    nameless = "apiVersion: v1\nkind: Service\n"
+    kindless = "# what is this?\nmetadata: {name: x}\n"
+    (tmp_path / "a.yaml").write_text(f"{service('a')}---\n{nameless}---\n{kindless}")
+    (tmp_path / "b.yaml").write_text(
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Servce\n- apiVersion: v1\n  kind: List\n  items: [7]\n"
+    )
+    (tmp_path / "c.json").write_text('{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Service", "apiVersion": "v2"}]}')
+    (tmp_path / "d.yaml").write_text(service("a"))
+    assert [(d.place, d.subject) for d in follow(tmp_path).told()] == [
+        ("a.yaml:6", "Service without a name"),
+        ("a.yaml:10", "object x"),
+        ("b.yaml:4", "Servce without a name"),
+        ("b.yaml:6, items[0]", "object"),
+        ("c.json:1, items[0]", "Service without a name"),
+        ("d.yaml:1", "Service default/a"),
+    ]
+
+
+def test_a_second_object_without_a_separator_is_no_mixture_of_both(tmp_path: Path, follow: Open) -> None:
+    (tmp_path / "a.yaml").write_text(service("a"))
+    followed = follow(tmp_path)
+    put_in_place(tmp_path / "a.yaml", service("a") + service("b"))
+    followed.until(lambda: bool(followed.told()))
+    (told,) = followed.told()
+    assert (told.field, told.remedy) == ("line 5", "write a line with --- between the two objects")
+    assert followed.names() == ["a"]
 
 
 def test_duplicate_keys_are_told_with_file_and_line(tmp_path: Path, follow: Open) -> None:

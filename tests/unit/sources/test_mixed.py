@@ -35,7 +35,7 @@ def test_lists_of_mixed_kinds_and_of_one_are_opened() -> None:
     found = combine([origin("one", mixed, typed)])
     assert names(found[Kind.SERVICE]) == ["default/a", "default/b", "default/c"]
     assert names(found[Kind.ENDPOINT_SLICE]) == ["default/a-x"]
-    assert [(d.severity, d.subject) for d in found[Kind.SERVICE].diagnostics] == [(Severity.NOTE, "Pod None")]
+    assert [(d.severity, d.subject) for d in found[Kind.SERVICE].diagnostics] == [(Severity.NOTE, "Pod without a name")]
 
 
 def nested(depth: int) -> dict[str, Any]:

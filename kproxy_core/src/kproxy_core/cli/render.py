@@ -33,22 +33,22 @@ EXAMPLES = (
     callback=read_with("parse_addresses"),
     help="The addresses of the node's interfaces.  [default: this machine's]",
 )
+@click.option("--strict", is_flag=True, help="End with 1, and print no rules, if anything in the manifests is amiss: for CI.")
 @output_options
 @click.pass_context
-def command(
-    context: click.Context, /, manifests: str, as_json: bool, node_addresses: "tuple[Address, ...]", **options: Any
-) -> None:
+def command(context: click.Context, /, manifests: str, node_addresses: "tuple[Address, ...]", **options: Any) -> None:
     """Print the rules that manifests lead to, in the usual notation of the mode. Needs no root and changes nothing.
 
-    What is odd about the manifests goes to standard error; a file that cannot be read ends it with 1. With --output json it
-    prints what was decided, before any mode has a say: for each Service port its frontends, what happens to connections by where
-    they come from, and its endpoints.
+    What is odd about the manifests goes to standard error. A file that cannot be read ends it with 1; with --strict, so does any
+    error or warning about what is in them. With --output json it prints what was decided, before any mode has a say: for each
+    Service port its frontends, what happens to connections by where they come from, and its endpoints.
     """
+    as_json, strict = options.pop("as_json"), options.pop("strict")
     settings = settings_from(context, with_aliases(context, options))
-    _render(settings, manifests, node_addresses, as_json)
+    _render(settings, manifests, node_addresses, as_json=as_json, strict=strict)
 
 
-def _render(settings: "Settings", manifests: str, node_addresses: "tuple[Address, ...]", as_json: bool) -> None:
+def _render(settings: "Settings", manifests: str, node_addresses: "tuple[Address, ...]", *, as_json: bool, strict: bool) -> None:
     from attrs import evolve
 
     from kproxy_core.cli.installed import choose_mode
@@ -64,21 +64,30 @@ def _render(settings: "Settings", manifests: str, node_addresses: "tuple[Address
         changes = source.load()
     finally:
         source.close()
+    if source.unread:
+        raise click.ClickException("cannot read all manifests:\n" + "\n".join(f"  {told}" for told in source.unread))
     state, program = program_for(backend, changes, settings, node_addresses or _this_machines())
-    unreadable = [diagnostic for diagnostic in state.diagnostics if _is_about_a_file(diagnostic)]
-    if unreadable:
-        raise click.ClickException("cannot read all manifests:\n" + "\n".join(f"  {diagnostic}" for diagnostic in unreadable))
     _tell(state.diagnostics)
+    if strict:
+        _refuse(state.diagnostics, settings)
     if as_json:
         print_json(state_document(state, settings.mode))
     else:
         click.echo(backend.render(program))
 
 
-def _is_about_a_file(diagnostic: "Diagnostic") -> bool:
+def _refuse(diagnostics: "Iterable[Diagnostic]", settings: "Settings") -> None:
+    """End with 1 if something in the manifests is amiss; what the options lack for this node is no fault of theirs."""
     from kproxy_core.model.diagnostics import Severity
+    from kproxy_core.resolve.node import CONFIGURATION
 
-    return diagnostic.severity is Severity.ERROR and diagnostic.subject.startswith("file ")
+    of_the_node = (CONFIGURATION, f"Node {settings.node_name}")
+    errors = sum(each.severity is Severity.ERROR for each in diagnostics)
+    warnings = sum(
+        each.severity is Severity.WARNING and (bool(each.place) or each.subject not in of_the_node) for each in diagnostics
+    )
+    if errors or warnings:
+        raise click.ClickException(f"the manifests are not in order: {errors} errors, {warnings} warnings (--strict)")
 
 
 def _this_machines() -> "tuple[Address, ...]":

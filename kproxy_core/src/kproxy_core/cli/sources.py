@@ -6,7 +6,9 @@ import select
 import threading
 
 from kproxy_core.cli.options import MANIFESTS
-from kproxy_core.model.changes import Change
+from kproxy_core.model.changes import Change, Replaced
+from kproxy_core.model.diagnostics import Diagnostic
+from kproxy_core.model.snapshot import Kind
 from kproxy_core.runtime.logs import LOGGER
 from kproxy_core.runtime.sources import Inbox
 from kproxy_core.sources.manifests import ManifestSource
@@ -20,16 +22,20 @@ LOOK_PERIOD = 1.0
 class FollowedManifests:
     """Manifests that a thread of its own looks after: it reads what has changed and puts it into an inbox for the daemon's loop.
 
-    Reads everything once at first; raises :class:`~kproxy_core.plugin.errors.ConfigError` when there is nothing to read.
+    Reads everything once at first; raises :class:`~kproxy_core.plugin.errors.ConfigError` when there is nothing to read. While
+    a file has never been readable it delivers nothing, and says so: the kernel may hold the Services of that very file, from
+    before a restart, and would lose them.
     """
 
     def __init__(self, path: str) -> None:
         self._source = ManifestSource(path)
         self.name = f"{MANIFESTS}{path}"
         self.delivers = self._source.delivers
+        self._withheld: dict[Kind, Replaced] = {}
+        self._unread: tuple[Diagnostic, ...] = ()
         changes = self._source.load()
         self._inbox = Inbox()
-        self._inbox.put(changes)
+        self._deliver(changes)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._follower = threading.Thread(target=self._follow, name="manifests", daemon=True)
         self._follower.start()
@@ -61,8 +67,21 @@ class FollowedManifests:
                     log.exception("%s cannot be followed, and will be tried again; what was read stays in force", self.name)
                 failed = True
                 continue
-            if changes:
-                self._inbox.put(changes)
+            self._deliver(changes)
+
+    def _deliver(self, changes: tuple[Replaced, ...]) -> None:
+        """Put lists into the inbox, the last of each kind, once they are complete."""
+        self._withheld.update((change.kind, change) for change in changes)
+        unread = self._source.unread if not self._source.complete else ()
+        for told in unread:
+            if told not in self._unread:
+                log.error("%s; until every manifest has been read, the kernel keeps what it has", told)
+        if self._unread and self._source.complete:
+            log.info("%s: every manifest has been read", self.name)
+        self._unread = unread
+        if self._source.complete and self._withheld:
+            self._inbox.put(self._withheld.values())
+            self._withheld = {}
 
     def _wait(self, failed: bool) -> bool:
         """Wait until there may be something to read; return whether it is time to stop instead."""

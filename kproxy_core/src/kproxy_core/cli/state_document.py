@@ -18,7 +18,7 @@ All keys are always there. The form, version 1::
         source_ranges, scheduler
     health          one object for each healthCheckNodePort: service, port, local_ready
     without_local   by policy (internal, external), the Service ports with that policy Local and no endpoint here
-    diagnostics     severity (note, warning, error), subject, field, message, remedy
+    diagnostics     severity (note, warning, error), subject, field, message, remedy, place (file:line, or empty)
 """
 
 from collections.abc import Iterable
@@ -161,4 +161,5 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, str]:
         "field": diagnostic.field,
         "message": diagnostic.message,
         "remedy": diagnostic.remedy,
+        "place": diagnostic.place,
     }

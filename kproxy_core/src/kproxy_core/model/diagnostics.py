@@ -18,7 +18,8 @@ class Diagnostic:
     """One sentence about one field of one object.
 
     ``subject`` is ``Kind namespace/name``; ``field`` is a path such as ``spec.ports[0].port`` or empty; ``remedy`` says what to
-    write instead, or is empty where there is nothing to do.
+    write instead, or is empty where there is nothing to do. ``place`` is the file and line where the object
+    is written, such as ``web.yaml:12``, or empty for what is in no file.
     """
 
     severity: Severity
@@ -26,8 +27,9 @@ class Diagnostic:
     field: str = ""
     message: str
     remedy: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.subject}: {self.field}" if self.field else self.subject
+        where = ": ".join(part for part in (self.place, self.subject, self.field) if part)
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{where}: {self.message}{remedy}"

@@ -10,24 +10,29 @@ from kproxy_core.runtime.logs import LOGGER
 
 log = logging.getLogger(LOGGER)
 
-_LEVELS = {Severity.NOTE: logging.INFO, Severity.WARNING: logging.WARNING, Severity.ERROR: logging.ERROR}
+_LEVELS = {Severity.NOTE: logging.DEBUG, Severity.WARNING: logging.WARNING, Severity.ERROR: logging.ERROR}
 
 
 class Announcements:
     """Remembers what has been said."""
 
     def __init__(self) -> None:
+        self._told: tuple[Diagnostic, ...] = ()
         self._diagnostics: frozenset[Diagnostic] = frozenset()
         self._error = ""
         self._has_synced = False
 
     def state(self, state: NodeState) -> None:
         """Log the diagnostics that are new, and those that are gone."""
+        if state.diagnostics is self._told:
+            return
+        self._told = state.diagnostics
         now = frozenset(state.diagnostics)
         for diagnostic in sorted(now - self._diagnostics):
             log.log(_LEVELS[diagnostic.severity], "%s", diagnostic, extra=_about(diagnostic))
         for diagnostic in sorted(self._diagnostics - now):
-            log.info("settled: %s", diagnostic, extra=_about(diagnostic))
+            level = min(_LEVELS[diagnostic.severity], logging.INFO)
+            log.log(level, "settled: %s", diagnostic, extra=_about(diagnostic))
         self._diagnostics = now
 
     def sync(self, report: SyncReport) -> None:
@@ -57,13 +62,18 @@ class Announcements:
 
 
 def _about(diagnostic: Diagnostic) -> dict[str, str]:
-    return {"subject": diagnostic.subject, "field": diagnostic.field}
+    return {"subject": diagnostic.subject, "field": diagnostic.field, "place": diagnostic.place}
 
 
 def _summary(report: SyncReport) -> str:
     took = (report.finished - report.started) * 1000
     refused = f", {len(report.failed)} refused" if report.failed else ""
-    return f"{report.operations} operations for {report.changed_ports} Service ports in {took:.1f} ms{refused}"
+    operations = _counted(report.operations, "operation")
+    return f"{operations} for {_counted(report.changed_ports, 'Service port')} in {took:.1f} ms{refused}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _fields(report: SyncReport) -> dict[str, object]:

@@ -32,6 +32,7 @@ from kproxy_core.sources.decode_node import node_of, service_cidr_of
 from kproxy_core.sources.decode_service import service_of
 from kproxy_core.sources.decode_slice import slice_of, slices_of_endpoints
 from kproxy_core.sources.repair import Complaint, Repaired, as_unicode, convert
+from kproxy_core.sources.spelling import nearest
 
 W = TypeVar("W", bound=WireObject)
 
@@ -63,13 +64,14 @@ class Decoded:
 
     ``objects`` is empty when the proxy has no use for it, and may hold several EndpointSlices for Endpoints. ``meta`` is None
     when not even the name could be read. ``repaired`` tells that parts were malformed and left out, so that an earlier value may
-    be the better one.
+    be the better one. ``place`` is where it is written, if that is a file.
     """
 
     meta: ObjectMeta | None = None
     objects: tuple[WatchedObject, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     repaired: bool = False
+    place: str = ""
 
 
 @frozen(kw_only=True)
@@ -276,20 +278,54 @@ def _name_fault(name: ObjectName, namespaced: bool) -> str:
 
 
 def _unknown(data: object, meta: _TypeMeta) -> Decoded:
-    """A kind that is of no concern to a proxy; told, because it may be a slip of the pen."""
+    """What no codec is for: of no concern to a proxy, or a slip of the pen, which would silently cost a Service."""
     metadata = data.get("metadata") if isinstance(data, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not meta.kind:
-        note = Diagnostic(
-            severity=Severity.ERROR,
-            subject="object",
-            message="no kind; left out",
-            remedy="write a mapping with apiVersion, kind and metadata",
-        )
-    else:
-        note = Diagnostic(
-            severity=Severity.NOTE,
-            subject=f"{meta.kind} {name}",
-            message=f"objects of kind {meta.kind} in {meta.api_version or 'no apiVersion'} do not concern the proxy",
-        )
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    if meta.kind:
+        subject = f"{meta.kind} without a name" if name is None else f"{meta.kind} {namespace or 'default'}/{name}"
+        return Decoded(diagnostics=(misspelt_kind(meta.api_version, meta.kind, subject) or _of_no_concern(meta, subject),))
+    near = next((str(key) for key in data if nearest(str(key), ["kind"])), "") if isinstance(data, dict) else ""
+    note = Diagnostic(
+        severity=Severity.ERROR,
+        subject="object" if name is None else f"object {name}",
+        message=f"no kind, but {near!r}; left out" if near not in ("", "kind") else "no kind; left out",
+        remedy="write a mapping with apiVersion, kind and metadata",
+    )
     return Decoded(diagnostics=(note,))
+
+
+def _of_no_concern(meta: _TypeMeta, subject: str) -> Diagnostic:
+    version = meta.api_version or "no apiVersion"
+    message = f"objects of kind {meta.kind} in {version} do not concern the proxy"
+    return Diagnostic(severity=Severity.NOTE, subject=subject, message=message)
+
+
+def misspelt_kind(api_version: str, kind: str, subject: str) -> Diagnostic | None:
+    """Tell of a kind or apiVersion that is probably meant to be one of those that are read; None for one of no concern.
+
+    Other API groups may have a kind of the same name: Knative has a Service, too.
+    """
+    versions = {known: version for version, known in reversed(tuple(CODECS))}
+    near = kind if kind in versions else nearest(kind, versions, ALIKE_KINDS)
+    if not near:
+        return None
+    wanted = versions[near]
+    everywhere = [version for version, _ in CODECS]
+    if api_version and not (_group(api_version) == _group(wanted) or nearest(api_version, everywhere)):
+        return None
+    if near != kind:
+        message, remedy = f"there is no kind {kind}; left out", f"did you mean {near}?"
+    elif api_version:
+        message, remedy = f"kind {kind} is not read in apiVersion {api_version}; left out", f"write apiVersion: {wanted}"
+    else:
+        message, remedy = "no apiVersion; left out", f"write apiVersion: {wanted}"
+    return Diagnostic(severity=Severity.ERROR, subject=subject, message=message, remedy=remedy)
+
+
+ALIKE_KINDS: Final = 0.75
+"""As much must two kinds agree; those of one API group that are of no concern, such as ServiceAccount, are less alike."""
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]

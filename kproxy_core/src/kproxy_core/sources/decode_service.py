@@ -91,25 +91,28 @@ def _policy(text: str | None, field: str, complaints: Complaints) -> TrafficPoli
     return _chosen(text, _POLICIES, TrafficPolicy.CLUSTER, field, complaints)
 
 
-def _addresses(texts: Iterable[str | None], field: str, complaints: Complaints) -> Iterator[Address]:
+def _addresses(texts: Iterable[str | None], field: str, complaints: Complaints, *, is_list: bool = True) -> Iterator[Address]:
     for index, text in enumerate(texts):
         if text is None:
             continue
         try:
             yield parse_address(text)
         except ValueError as error:
-            complaints.add(f"{field}[{index}]", f"{error}; left out", "write an address such as 10.0.0.1 or 2001:db8::1")
+            complaints.add(
+                f"{field}[{index}]" if is_list else field,
+                f"{error}; left out",
+                "write an address such as 10.0.0.1 or 2001:db8::1",
+            )
 
 
 def _cluster_ips(spec: WireServiceSpec, complaints: Complaints) -> tuple[tuple[Address, ...], bool]:
     """The cluster addresses, at most one a family, and whether the Service is headless."""
     texts, field = (spec.cluster_ips, "spec.clusterIPs") if spec.cluster_ips else ([spec.cluster_ip], "spec.clusterIP")
-    given = [text for text in texts if text]
-    if "None" in given:
+    if "None" in texts:
         return (), True
     chosen = _ip_families(spec.ip_families or (), complaints)
     found: dict[Family, Address] = {}
-    for address in _addresses(given, field, complaints):
+    for address in _addresses([text or None for text in texts], field, complaints, is_list=texts is spec.cluster_ips):
         family = address.family
         if chosen and family not in chosen:
             complaints.add(field, f"{address} is left out: spec.ipFamilies has no {family.label}", f"add {family.label} there")

@@ -8,7 +8,7 @@ last one wins; here it still does, but not silently.
 import json
 import re
 from collections.abc import Hashable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import yaml
 from attrs import frozen
@@ -18,19 +18,21 @@ _SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoade
 
 
 class BrokenTextError(ValueError):
-    """Text that cannot be read at all; ``line`` counts from 1."""
+    """Text that cannot be read at all; ``line`` counts from 1, ``remedy`` says what to do."""
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, remedy: str = "correct the file") -> None:
         super().__init__(message)
         self.line = line
+        self.remedy = remedy
 
 
 @frozen
 class Document:
-    """One document: its data and the line it begins at."""
+    """One document: its data, the line it begins at, and the lines at which its ``items`` begin, where these are known."""
 
     data: object
     line: int
+    item_lines: tuple[int, ...] = ()
 
 
 @frozen
@@ -111,7 +113,8 @@ def _read_json(text: str) -> Documents:
     try:
         data = json.loads(text, object_pairs_hook=mapping)
     except json.JSONDecodeError as error:
-        raise BrokenTextError(error.lineno, f"{error.msg}, column {error.colno}") from error
+        remedy = "write one document a file, or one List" if error.msg == "Extra data" else "correct the file"
+        raise BrokenTextError(error.lineno, f"{error.msg}, column {error.colno}", remedy) from error
     except (RecursionError, ValueError) as error:
         raise BrokenTextError(1, f"{error}") from error
     return Documents(documents=(Document(data, 1),), duplicates=tuple(duplicates))
@@ -121,11 +124,13 @@ def _read_yaml(text: str) -> Documents:
     try:
         loader = _Loader(text)
     except yaml.YAMLError as error:
-        raise _broken(error) from error
+        raise _broken(error, text) from error
     try:
         documents = tuple(_documents(loader))
+    except BrokenTextError:
+        raise
     except yaml.YAMLError as error:
-        raise _broken(error) from error
+        raise _broken(error, text) from error
     except Exception as error:
         # A tag promises a value that is none (``!!int ""``, ``!!bool x``): PyYAML lets through whatever that raises.
         raise BrokenTextError(1, f"{type(error).__name__}: {error}") from error
@@ -137,12 +142,66 @@ def _read_yaml(text: str) -> Documents:
 def _documents(loader: _Loader) -> Iterator[Document]:
     while loader.check_node():
         node = loader.get_node()
+        _refuse_two_in_one(node)
+        # Before its mappings are made, which clears those with merge keys.
+        lines = _item_lines(node)
         data = loader.construct_document(node)
         if data is not None:
-            yield Document(data, node.start_mark.line + 1)
+            yield Document(data, node.start_mark.line + 1, lines)
 
 
-def _broken(error: yaml.YAMLError) -> BrokenTextError:
+def _refuse_two_in_one(node: yaml.Node) -> None:
+    """Refuse two objects without ``---`` between them: one mapping with keys twice, whose values would be mixed at random."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    again: dict[str, int] = {}
+    for key, _ in node.value:
+        if key.value in _HEADS:
+            if key.value in seen:
+                again.setdefault(key.value, key.start_mark.line + 1)
+            seen.add(key.value)
+    if len(again) > 1:
+        message = f"{' and '.join(again)} are there twice: a second object begins here without a line --- before it"
+        raise BrokenTextError(min(again.values()), message, "write a line with --- between the two objects")
+
+
+_HEADS: Final = ("apiVersion", "kind", "metadata")
+
+
+def _item_lines(node: yaml.Node) -> tuple[int, ...]:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.value == "items" and isinstance(value, yaml.SequenceNode):
+            return tuple(item.start_mark.line + 1 for item in value.value)
+    return ()
+
+
+def _broken(error: yaml.YAMLError, text: str) -> BrokenTextError:
+    """What the parser stumbled over, in words for somebody who does not know its innards."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return BrokenTextError(mark.line + 1 if mark else 1, f"{problem}" + (f", column {mark.column + 1}" if mark else ""))
+    if mark is None:
+        return BrokenTextError(1, problem)
+    lines = text.split("\n")
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    indentation = line[: len(line) - len(line.lstrip())]
+    if "\t" in indentation:
+        return BrokenTextError(mark.line + 1, "the line is indented with a tab, which YAML forbids", "indent with spaces only")
+    remedy = next((remedy for fragment, remedy in _REMEDIES if fragment in problem), "correct the file")
+    return BrokenTextError(mark.line + 1, f"{problem}, column {mark.column + 1}", remedy)
+
+
+_REMEDIES: Final = (
+    ("mapping values are not allowed", "check the indentation, and put text that holds a colon in quotes"),
+    ("could not find expected ':'", "write a colon and a space after the key, and check the indentation"),
+    ("did not find expected ',' or", "close the bracket or brace that was opened before"),
+    ("did not find expected key", "check the indentation of this line and of those above"),
+    ("did not find expected '-' indicator", "check the indentation of this line and of those above"),
+    ("unexpected end of stream", "close the quotes that were opened before"),
+    ("did not find expected alphabetic or numeric character", "put text that begins with * or & in quotes"),
+    ("undefined alias", "put text that begins with * in quotes"),
+    ("could not determine a constructor for the tag", "put text that begins with ! in quotes"),
+    ("cannot start any token", "put text that begins with this character in quotes"),
+    ("control characters are not allowed", "remove it"),
+)
+"""What to do, by a part of libyaml's complaint."""

@@ -10,14 +10,15 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from kproxy_core.model.changes import Change, Replaced
+from kproxy_core.model.changes import Replaced
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, Kind
 from kproxy_core.plugin.errors import ConfigError
+from kproxy_core.sources.coherence import incoherent
 from kproxy_core.sources.decode import Decoded
 from kproxy_core.sources.documents import BrokenTextError, DuplicateKey, read_text
 from kproxy_core.sources.inotify import DirectoryWatch, Noticed
-from kproxy_core.sources.mixed import Listing, Origin, combine, decode_document
+from kproxy_core.sources.mixed import Listing, Origin, Place, combine, decode_document
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
@@ -42,9 +43,10 @@ class ManifestSource:
 
     ``path`` is a file, a directory (its ``*.yaml``, ``*.yml`` and ``*.json``, not deeper, hidden ones left out, in the order of
     their names) or ``-`` for standard input, which is read once. A file that cannot be read is told, and its last good content
-    stays in force. Call :meth:`load` once, then :meth:`poll` when :meth:`fileno` is readable, when ``wake_after`` has passed, and
-    each second or so: inotify tells at once, but neither of network file systems nor of the files behind symbolic links, so the
-    truth is in size, inode and times. Not for use from several threads.
+    stays in force; for one that never could be read see :attr:`complete`. Call :meth:`load` once, then :meth:`poll` when
+    :meth:`fileno` is readable, when ``wake_after`` has passed, and each second or so: inotify tells at once, but neither of
+    network file systems nor of the files behind symbolic links, so the truth is in size, inode and times. Not for use from
+    several threads.
     """
 
     delivers: Final = NEEDED_BEFORE_FIRST_SYNC
@@ -59,18 +61,36 @@ class ManifestSource:
         self._watched: Signature | None = None
         self._read: dict[str, Signature] = {}
         self._origins: dict[str, Origin] = {}
+        self._good: set[str] = set()
+        self._failing: set[str] = set()
+        self._complete = False
         self._awaited: dict[str, _Awaited] = {}
         self._listed: dict[Kind, Listing] = {}
         self._complaint: tuple[Diagnostic, ...] = ()
 
-    def load(self) -> tuple[Change, ...]:
-        """Read everything and return the complete list of each kind.
+    @property
+    def complete(self) -> bool:
+        """Whether there was a moment since the start at which every file had been read.
+
+        Before that, what is missing in the lists may be in a file of :attr:`unread`: who takes it for gone removes Services that
+        an earlier process has put into the kernel.
+        """
+        return self._complete
+
+    @property
+    def unread(self) -> tuple[Diagnostic, ...]:
+        """Why files that never could be read cannot be read now."""
+        return tuple(told for name in sorted(self._origins.keys() - self._good) for told in self._origins[name].diagnostics)
+
+    def load(self) -> tuple[Replaced, ...]:
+        """Read everything and return the list of each kind, which is all there is if it is :attr:`complete`.
 
         Raises :class:`~kproxy_core.plugin.errors.ConfigError` when there is no such file or directory, or it may not be read.
         """
         try:
             if self._once:
                 self._origins["-"] = self._read_once()
+                self._good.add("-")
                 return self._changes()
             self._watch_directory()
             found = self._scan()
@@ -90,7 +110,7 @@ class ManifestSource:
         try:
             return _origin(name, content)
         except BrokenTextError as error:
-            raise ConfigError(f"cannot read manifests from {name}, line {error.line}: {error}") from error
+            raise ConfigError(f"cannot read manifests from {name}, line {error.line}: {error}; {error.remedy}") from error
 
     def fileno(self) -> int:
         """A descriptor that is readable when files have changed; -1 when there is none (polling still works)."""
@@ -103,7 +123,7 @@ class ManifestSource:
             return None
         return max(0.0, min(awaited.since for awaited in self._awaited.values()) + SETTLE - time.monotonic())
 
-    def poll(self) -> tuple[Change, ...]:
+    def poll(self) -> tuple[Replaced, ...]:
         """Return the complete list of each kind that has changed since the last call. Never raises for what is in the files."""
         if self._once:
             return ()
@@ -117,7 +137,8 @@ class ManifestSource:
         self._complaint = ()
         now = time.monotonic()
         for name in sorted({*found, *self._read, *self._awaited}):
-            if self._is_settled(name, found.get(name), noticed, now):
+            # What the system refuses to give may be had later without any change of the file.
+            if self._is_settled(name, found.get(name), noticed, now) or name in self._failing:
                 self._take_in(name)
         return self._changes()
 
@@ -152,29 +173,48 @@ class ManifestSource:
     def _take_in(self, name: str) -> None:
         """Read a file, or forget one that is gone."""
         self._awaited.pop(name, None)
+        self._failing.discard(name)
         path = self._path / name if self._directory else self._path
         try:
             # Of before it is read: if the file changes meanwhile, the next poll sees it.
             self._read[name] = _signature(path)
             self._origins[name] = _origin(name, path.read_bytes())
-        except FileNotFoundError:
-            self._read.pop(name, None)
-            self._origins.pop(name, None)
+            self._good.add(name)
         except BrokenTextError as error:
-            self._origins[name] = self._kept(name, error.line, str(error))
+            self._origins[name] = self._kept(name, error)
+        except FileNotFoundError:
+            if path.is_symlink():
+                self._fail(
+                    name, f"it is a link to {path.readlink()}, which is not there", "restore that file, or remove the link"
+                )
+            else:
+                self._forget(name)
         except OSError as error:
-            self._origins[name] = self._kept(name, 0, f"cannot be read: {error.strerror}")
+            self._fail(name, f"cannot be read: {error.strerror}", "let the proxy read it, or remove it")
 
-    def _kept(self, name: str, line: int, problem: str) -> Origin:
+    def _forget(self, name: str) -> None:
+        self._read.pop(name, None)
+        self._origins.pop(name, None)
+        self._good.discard(name)
+
+    def _fail(self, name: str, problem: str, remedy: str) -> None:
+        self._failing.add(name)
+        self._origins[name] = self._kept(name, BrokenTextError(0, problem, remedy))
+
+    def _kept(self, name: str, fault: BrokenTextError) -> Origin:
         """The last good content of a file, with word of why it is not its present one."""
         before = self._origins.get(name, Origin(name=name))
-        kept = "its last good content stays in force" if before.decoded else "it is left out"
+        kept = ""
+        if name in self._good:
+            kept = "; its last good content stays in force"
+        elif self._complete:
+            kept = "; it is left out"
         complaint = Diagnostic(
             severity=Severity.ERROR,
             subject=f"file {name}",
-            field=f"line {line}" if line else "",
-            message=f"{problem}; {kept}",
-            remedy="correct the file",
+            field=f"line {fault.line}" if fault.line else "",
+            message=f"{fault}{kept}",
+            remedy=fault.remedy,
         )
         return evolve(before, diagnostics=(complaint,))
 
@@ -186,8 +226,12 @@ class ManifestSource:
             remedy="restore it, or stop the proxy",
         )
 
-    def _changes(self) -> tuple[Change, ...]:
+    def _changes(self) -> tuple[Replaced, ...]:
         listings = combine(self._origins[name] for name in sorted(self._origins))
+        self._complete = self._complete or not self.unread
+        if self._complete:
+            for kind, told in incoherent(listings, f"manifests {'standard input' if self._stdin else self._path}"):
+                listings[kind] = evolve(listings[kind], diagnostics=(*listings[kind].diagnostics, told))
         if self._complaint:
             services = listings[Kind.SERVICE]
             listings[Kind.SERVICE] = evolve(services, diagnostics=(*self._complaint, *services.diagnostics))
@@ -233,8 +277,14 @@ class ManifestSource:
 
 
 def _signature(path: Path) -> Signature:
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
+    """The signature of the file, or of a link that leads nowhere."""
+    try:
+        status = path.stat()
+    except OSError:
+        status = path.lstat()
+        if not stat.S_ISLNK(status.st_mode):
+            raise
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
         # To read a FIFO could take for ever, and a device has no end.
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -243,7 +293,11 @@ def _signature(path: Path) -> Signature:
 def _origin(name: str, content: bytes) -> Origin:
     """Decode a text. Raises :class:`BrokenTextError`."""
     found = read_text(content)
-    decoded = tuple(decoded for document in found.documents for decoded in decode_document(document.data))
+    decoded = tuple(
+        decoded
+        for document in found.documents
+        for decoded in decode_document(document.data, Place(name, document.line), document.item_lines)
+    )
     return Origin(name=name, decoded=_useful(decoded), diagnostics=tuple(_duplicate(name, key) for key in found.duplicates))
 
 
