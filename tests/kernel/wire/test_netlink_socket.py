@@ -59,7 +59,8 @@ def test_a_listing_of_elements_that_change_meanwhile_is_made_again(
     assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(SET), *CODEC.add_keys(KEYS)]).ok
     with NftSocket(namespace=namespace) as other:
         interrupt(nftables, monkeypatch, lambda: other.commit(CODEC.delete(KEYS[4000:])).ok, times=1)
-        assert sorted(key for key, _ in nftables.elements(CODEC)) == KEYS[:4000]
+        found, _ = nftables.consistently(lambda: nftables.elements(CODEC))
+        assert sorted(key for key, _ in found) == KEYS[:4000]
 
 
 def test_a_listing_of_objects_that_change_meanwhile_is_made_again(
@@ -80,7 +81,7 @@ def test_a_listing_that_always_changes_is_an_error(namespace: int, nftables: Nft
     with NftSocket(namespace=namespace) as other:
         interrupt(nftables, monkeypatch, lambda: other.commit(CODEC.delete([next(keys)])).ok, times=1000)
         with pytest.raises(DumpInterruptedError, match="list elements of s"):
-            nftables.elements(CODEC)
+            nftables.consistently(lambda: nftables.elements(CODEC), "list elements of s")
         with pytest.raises(DumpInterruptedError, match="list chains"):
             nftables.chains(Family.IPV4, "kproxy")
     monkeypatch.undo()
