@@ -1,6 +1,7 @@
 """``kproxy run``: the daemon."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,9 +101,25 @@ def command(context: click.Context, /, netns: str | None, end_with_parent: bool,
     if end_with_parent:
         _end_with_parent()
     given = with_aliases(context, options)
-    with entered(netns):
+    with _hangups_ignored(), entered(netns):
         status = _run(context, given)
     context.exit(status)
+
+
+@contextlib.contextmanager
+def _hangups_ignored() -> Iterator[None]:
+    """Ignore SIGHUP until the daemon handles it and when it has ended: it asks for what a start does anyway, and would kill."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may, as in tests
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _end_with_parent() -> None:
