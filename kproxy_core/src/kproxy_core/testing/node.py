@@ -22,6 +22,7 @@ from kproxy_core.runtime.conntrack import clean_family
 from kproxy_core.sources.documents import read_text
 from kproxy_core.sources.mixed import Origin, combine, decode_document
 from kproxy_core.testing.lab import Host
+from kproxy_core.testing.manifests import objects_in
 from kproxy_core.testing.playbook import Playbook
 
 B = TypeVar("B", bound=AnyBackend)
@@ -50,10 +51,11 @@ class NodeUnderTest(Generic[B]):
     def _start(self) -> Playbook[B]:
         with self.host.enter():
             play = Playbook(self.backend, self.settings, addresses=None)
-            return play >> e.AddressesSeen(self._addresses())
+        return play >> e.AddressesSeen(self.addresses())
 
-    def _addresses(self) -> tuple[Address, ...]:
-        with AddressSocket() as rtnetlink:
+    def addresses(self) -> tuple[Address, ...]:
+        """The addresses that the host's interfaces have now, in the kernel's order."""
+        with self.host.enter(), AddressSocket() as rtnetlink:
             return usable(rtnetlink.addresses())
 
     # -- the cluster
@@ -76,9 +78,7 @@ class NodeUnderTest(Generic[B]):
 
     def see_addresses(self) -> SyncReport | None:
         """Take in the addresses that the host has now."""
-        with self.host.enter():
-            found = self._addresses()
-        return self._do(e.AddressesSeen(found))
+        return self._do(e.AddressesSeen(self.addresses()))
 
     def check(self) -> SyncReport | None:
         """Have everything read and compared; the report says how many operations that needed."""
@@ -96,16 +96,15 @@ class NodeUnderTest(Generic[B]):
             time.sleep(_TICK)
         return self._do(e.DriftNoticed(drift))
 
-    def restart(self, settings: Settings | None = None) -> SyncReport | None:
-        """Forget everything, as a new process with these settings (or the same), which is then told the same cluster."""
+    def restart(self, settings: Settings | None = None, cluster: Iterable[WatchedObject] | None = None) -> SyncReport | None:
+        """Forget everything, as a new process with these settings (or the same), told this cluster (or the same)."""
         snapshot = self._play.tracker.snapshot()
         self._play.close()
         self.settings = settings or self.settings
         self._play = self._start()
-        objects: list[WatchedObject] = [*snapshot.services.values(), *snapshot.service_cidrs.values()]
-        objects += [piece for owned in snapshot.slices.values() for piece in owned.values()]
-        objects += [snapshot.node] if snapshot.node is not None else []
-        return self.set(*objects) if snapshot.synced else None
+        if cluster is None:
+            return self.set(*objects_in(snapshot)) if snapshot.synced else None
+        return self.set(*cluster)
 
     def _tell(self, changes: tuple[Change, ...]) -> SyncReport | None:
         return self._do(e.ChangesArrived(changes))
