@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy_core.engine.schedule import LONGEST_INTERVAL, SHORTEST_INTERVAL, Backoff, Pace
+from kproxy_core.engine.schedule import LONGEST_INTERVAL, SHORTEST_INTERVAL, STORM, Backoff, Pace
 
 COSTS = st.lists(st.floats(0.0001, 3.0), min_size=1, max_size=30)
 
@@ -28,6 +28,14 @@ def test_the_interval_grows_while_commits_follow_closely_and_shrinks_after_a_pau
     assert intervals == sorted(intervals)
     assert (intervals[0], intervals[-1]) == (SHORTEST_INTERVAL, LONGEST_INTERVAL)
     assert pace.committed(now + 10, now + 10).interval == SHORTEST_INTERVAL
+
+
+def test_single_changes_are_no_storm_though_they_follow_closely() -> None:
+    pace, now = Pace(), 0.0
+    for _ in range(100):
+        pace = pace.committed(now, now, STORM - 1)
+        assert pace.interval == SHORTEST_INTERVAL
+        now = pace.next_commit
 
 
 def test_an_expensive_commit_is_followed_by_a_longer_pause() -> None:

@@ -21,7 +21,7 @@ from kproxy_core.engine.events import AnyProgram, Effect, Event
 from kproxy_core.engine.health import Health
 from kproxy_core.engine.quarantine import Quarantine
 from kproxy_core.engine.report import Account
-from kproxy_core.engine.schedule import LONGEST_RETRY, Backoff, Pace
+from kproxy_core.engine.schedule import LONGEST_RETRY, STORM, Backoff, Pace
 from kproxy_core.engine.work import (
     AnyScaffold,
     ScaffoldRefusedError,
@@ -36,12 +36,15 @@ from kproxy_core.model.names import Protocol, ServicePortKey
 from kproxy_core.model.objects import Node
 from kproxy_core.model.snapshot import Kind
 from kproxy_core.model.state import NodeState
-from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Drift, Failure, SyncReport
+from kproxy_core.plugin.backend import AnyBackend, ApplyResult, Capability, Drift, Failure, SyncReport
 from kproxy_core.program.delta import diff_programs
 from kproxy_core.program.program import Program
 
 SHORTEST_CHECK = 1.0
 """Seconds between two comparisons with the kernel, however short the sync period."""
+CHECK_IF_CERTAIN = 3600.0
+"""The same where no change by others can be missed: all that is left to find are our own mistakes, and to read a hundred
+thousand objects back takes half a second and tens of megabytes. kube-proxy syncs fully once an hour, too."""
 PATIENCE = 3
 """Attempts after which a failure that the kernel calls passing is taken for a refusal, so that it does not hold up the others."""
 FEW = 256
@@ -103,9 +106,12 @@ class Engine:
         self._cleaning = Cleaning()
         self._health = Health()
         self._first_waiting: float | None = None
+        self._arrivals = 0
 
         self._pace = Pace(least=settings.min_sync_period)
         self._backoff = Backoff(longest=min(LONGEST_RETRY, max(settings.sync_period, SHORTEST_CHECK)))
+        is_certain = Capability.DRIFT_CERTAIN in backend.capabilities
+        self._check_period = max(settings.sync_period, CHECK_IF_CERTAIN if is_certain else SHORTEST_CHECK)
         self._check_at = math.inf
         self._wake_at = math.inf
         self._drift: Drift | None = None
@@ -183,7 +189,7 @@ class Engine:
     def _take(self, event: Event, now: float) -> Collection[Effect]:
         match event:
             case e.ChangesArrived(changes):
-                self._changed(self._tracker.apply(changes), now)
+                self._changed(self._tracker.apply(changes), now, len(changes))
             case e.AddressesSeen(addresses):
                 self._addresses_seen = True
                 self._changed(self._tracker.set_interface_addresses(addresses), now)
@@ -208,7 +214,8 @@ class Engine:
                 assert_never(event)
         return []
 
-    def _changed(self, matters: bool, now: float) -> None:
+    def _changed(self, matters: bool, now: float, count: int = 1) -> None:
+        self._arrivals += count if matters else 0
         if self._is_ready and (matters or self._state is None):
             self._health = self._health.changed(now)
             self._first_waiting = now if self._first_waiting is None else self._first_waiting
@@ -303,6 +310,7 @@ class Engine:
         self._state = resolution.state
         self._backlog.add(resolution)
         self._first_waiting = None
+        self._account.arrivals, self._arrivals = self._arrivals, 0
         self._account.spent("resolve", self._clock() - began)
         if not self._backlog.node_changed:
             self._health = self._health.resolved({port.family for port in self._backlog.dirty})
@@ -462,8 +470,9 @@ class Engine:
 
     def _end(self, error: str, trigger_times: tuple[float, ...], now: float) -> list[Effect]:
         if self._account.commits:
-            self._pace = self._pace.committed(self._account.started, now)
+            # A commit that nothing led to repairs what somebody else does, perhaps again and again.
+            self._pace = self._pace.committed(self._account.started, now, self._account.arrivals or STORM)
         if self._account.full:
-            self._check_at = min(self._check_at, now + max(self._settings.sync_period, SHORTEST_CHECK))
+            self._check_at = min(self._check_at, now + self._check_period)
         self._last_report = self._account.report(now, self._quarantine.reasons, error, trigger_times)
         return [e.AnnounceSync(self._last_report)]

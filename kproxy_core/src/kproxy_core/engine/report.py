@@ -12,12 +12,14 @@ from kproxy_core.plugin.backend import SyncReport
 class Account:
     """What a sync has done so far.
 
-    ``started`` is in monotonic seconds; ``commits`` counts the plans that were carried out, or refused.
+    ``started`` is in monotonic seconds; ``commits`` counts the plans that were carried out, or refused, ``arrivals`` the changes
+    that led to it.
     """
 
     started: float
     full: bool = False
     commits: int = 0
+    arrivals: int = 0
     operations: int = 0
     changed: set[ServicePortKey] = Factory(set)
     durations: dict[str, float] = Factory(dict)

@@ -13,7 +13,9 @@ SHORTEST_INTERVAL = 0.1
 LONGEST_INTERVAL = 1.0
 """Seconds between two commits under the worst storm, and so the longest that a change waits for others."""
 GROWTH = 1.5
-"""Factor by which the interval grows with each commit that finds the next changes waiting."""
+"""Factor by which the interval grows with each commit that finds the next changes waiting, if they are a storm."""
+STORM = 4
+"""Changes carried by one commit from which on they are a storm: a change now and then, though ten a second, is let through."""
 SHARE_OF_COST = 4
 """The interval is at least this many times what the last commit took: a fifth of the time at most goes into commits."""
 
@@ -39,10 +41,13 @@ class Pace:
         """The earliest time at which the next commit may start."""
         return max(self.started + self.least, self.finished + self.interval)
 
-    def committed(self, started: float, finished: float) -> "Pace":
-        """The pace after a commit: slower when it followed closely on the last one, as it was at first when it did not."""
+    def committed(self, started: float, finished: float, changes: int = STORM) -> "Pace":
+        """The pace after a commit that carried so many changes.
+
+        Slower when it followed closely on the last one and carried a storm, as it was at first when it did not.
+        """
         pressed = started - self.finished <= 2 * self.interval
-        grown = self.interval * GROWTH if pressed else SHORTEST_INTERVAL
+        grown = self.interval * GROWTH if pressed and changes >= STORM else SHORTEST_INTERVAL
         interval = min(max(grown, SHARE_OF_COST * (finished - started)), LONGEST_INTERVAL)
         return evolve(self, interval=interval, started=started, finished=finished)
 

@@ -31,6 +31,7 @@ class Capability(enum.Enum):
     ATOMIC = "applies each step of a change as a whole or not at all"
     SURVIVES_CRASH = "goes on forwarding when the daemon is killed"
     DRIFT_NOTIFIED = "is told by the kernel when somebody else changes its rules"
+    DRIFT_CERTAIN = "cannot miss that somebody else changes its rules, so that it need not compare them every now and then"
 
 
 @frozen(kw_only=True)

@@ -35,6 +35,7 @@ class NftablesBackend:
             Capability.ATOMIC,
             Capability.SURVIVES_CRASH,
             Capability.DRIFT_NOTIFIED,
+            Capability.DRIFT_CERTAIN,
         }
     )
     node_ports_everywhere: Final = False
