@@ -32,7 +32,7 @@ def test_sigterm_and_sigint_end_it_cleanly(daemon: subprocess.Popen[str], number
     assert daemon.returncode == 0
     assert output == "closed\n"
     lines = [json.loads(line) for line in errors.splitlines()]
-    assert lines[-1]["message"] == "stopped; the kernel keeps its rules"
+    assert lines[-1]["message"] == "stopped; the kernel keeps its rules (kproxy cleanup removes them)"
     assert not [line for line in lines if line["level"] in {"error", "critical"}]
     first = next(line for line in lines if line["message"].startswith("first sync"))
     assert (first["operations"], first["changed_ports"], first["full"]) == (8, 1, True)
