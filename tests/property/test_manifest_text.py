@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from attrs import evolve
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from kproxy_core.model.changes import WatchedObject
 from kproxy_core.model.objects import EndpointSlice, Service, ServicePortSpec, SlicePort
@@ -29,7 +30,7 @@ def readable(thing: WatchedObject) -> WatchedObject:
         return evolve(thing, ports=first_of_each_name(thing.ports))
     if isinstance(thing, EndpointSlice):
         own = [entry for entry in thing.endpoints if entry.address.family is thing.family]
-        endpoints = tuple(evolve(e, zone_hints=e.zone_hints - {""}, node_hints=e.node_hints - {""}) for e in own)
+        endpoints = tuple(replace(e, zone_hints=e.zone_hints - {""}, node_hints=e.node_hints - {""}) for e in own)
         return evolve(thing, ports=first_of_each_name(thing.ports), endpoints=endpoints)
     return thing
 

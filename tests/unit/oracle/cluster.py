@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.addresses import Address, Family, parse_address, parse_network
@@ -98,7 +99,7 @@ def endpoint(text: str, **fields: Any) -> SliceEndpoint:
         terminating="+t" in conditions,
         node_name="n1" if here else "n2",
     )
-    return evolve(made, **fields)
+    return replace(made, **fields)
 
 
 def piece(owner: str, served: str, *endpoints: str | SliceEndpoint, suffix: str = "1") -> EndpointSlice:

@@ -7,6 +7,7 @@ already; what could not be understood has been left out and told as a Diagnostic
 import enum
 from collections.abc import Mapping
 
+import msgspec
 from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address, Family, Network
@@ -100,11 +101,12 @@ class Service:
         )
 
 
-@frozen(kw_only=True)
-class SliceEndpoint:
+class SliceEndpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of an EndpointSlice's ``endpoints``: its first address and its conditions, defaults filled in.
 
-    A missing ``ready`` or ``serving`` is true, a missing ``terminating`` is false, as kube-proxy reads them.
+    A missing ``ready`` or ``serving`` is true, a missing ``terminating`` is false, as kube-proxy reads them. A struct rather than
+    an attrs class because large clusters have hundreds of thousands: made in a tenth of the time, and never traversed by the
+    garbage collector. A changed copy is made by ``msgspec.structs.replace``.
     """
 
     address: Address

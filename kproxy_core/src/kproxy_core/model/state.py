@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 
+import msgspec
 from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address, Family, Network
@@ -45,13 +46,12 @@ class Frontend:
         return f"[{self.address}]:{self.port}" if ":" in str(self.address) else f"{self.address}:{self.port}"
 
 
-@frozen(kw_only=True, cache_hash=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """An endpoint of one Service port: a pod's (or any host's) address and port.
 
     ``local`` is whether it runs on this node; ``nodeless``, that nobody says where it runs, so that it may be here all the same.
     ``weight`` is relative, 0 to 1000 and 1 unless the Service is annotated; 0 takes no new connections where a mode has the
-    capability ``weights``.
+    capability ``weights``. A struct for the same reasons as :class:`~kproxy_core.model.objects.SliceEndpoint`.
     """
 
     address: Address

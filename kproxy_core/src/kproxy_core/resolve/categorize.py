@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from kproxy_core.model.state import Endpoint, EndpointSets, NodeContext
 from kproxy_core.resolve.topology import nearby
@@ -54,7 +55,7 @@ def level_zero_weights(sets: EndpointSets) -> EndpointSets | None:
 def _level(endpoints: Endpoints) -> Endpoints:
     if not endpoints or _any_weight(endpoints):
         return endpoints
-    return tuple(evolve(endpoint, weight=1) for endpoint in endpoints)
+    return tuple(replace(endpoint, weight=1) for endpoint in endpoints)
 
 
 def _any_weight(endpoints: Sequence[Endpoint]) -> bool:
