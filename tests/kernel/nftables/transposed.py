@@ -59,10 +59,8 @@ BY_WAY_OF_THE_NODE = ("203.0.113.0/24", "10.96.0.0/16", "2001:db8:e::/64", "fd00
 
 def transposed(value: Any) -> Any:
     """The same value with the lab's addresses, networks and interfaces."""
-    if isinstance(value, Address):
-        return ADDRESSES.get(value, value)
-    if isinstance(value, str):
-        return INTERFACES.get(value, _as_key(value))
+    if isinstance(value, Address | str):
+        return ADDRESSES.get(value, value) if isinstance(value, Address) else INTERFACES.get(value, _as_key(value))
     if type(value) in (tuple, frozenset):
         return type(value)(map(transposed, value))
     if isinstance(value, dict):
