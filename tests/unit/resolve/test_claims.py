@@ -25,7 +25,9 @@ def state(node: NodeContext) -> Callable[[Iterable[Service]], NodeState]:
 
     def resolve_all(services: Iterable[Service]) -> NodeState:
         snapshot = ClusterSnapshot(services={service.name: service for service in services})
-        return resolve(snapshot, node, Settings(node_name="here"))
+        found = resolve(snapshot, node, Settings(node_name="here"))
+        # That there are no endpoints is told as well, and no matter here.
+        return evolve(found, diagnostics=tuple(d for d in found.diagnostics if d.field != "spec.ports"))
 
     return resolve_all
 
@@ -54,7 +56,16 @@ def test_the_oldest_wins_and_the_loser_keeps_its_other_frontends(claimant: Make,
     (diagnostic,) = [d for d in found.diagnostics if d.subject == "Service shop/young"]
     assert diagnostic.field == "spec.externalIPs"
     assert "198.51.100.1:80" in diagnostic.message
-    assert "shop/old" in diagnostic.message
+    assert "belongs to the older shop/old" in diagnostic.message
+
+
+def test_of_two_that_are_equally_old_none_is_called_older(claimant: Make, state: Make) -> None:
+    never = float("inf")
+    found = state([claimant("b", never), claimant("a", never)])
+    assert owners(found, "198.51.100.1:80") == ["shop/a/TCP"]
+    (diagnostic,) = found.diagnostics
+    assert "older" not in diagnostic.message
+    assert "shop/a/TCP (IPv4), the first by name" in diagnostic.message
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,11 @@ class ClaimBook:
         rivals = self._claims.get(key)
         return rivals[0].owner if rivals else None
 
+    def is_older(self, key: FrontendKey, owner: ServicePortKey) -> bool:
+        """Whether the winner's Service is older than ``owner``'s, rather than the first by name of those of one age."""
+        rivals = self._claims[key]
+        return any(rival.owner == owner and rival.created > rivals[0].created for rival in rivals)
+
     def on_node_addresses(self) -> Iterator[FrontendKey]:
         """The claimed frontends whose address is one that answers on NodePorts."""
         return iter(self._on_node)
@@ -96,20 +101,22 @@ def settle(port: ServicePort, book: ClaimBook) -> tuple[ServicePort, tuple[Diagn
     kept: list[FrontendRule] = []
     lost: list[Diagnostic] = []
     for rule in port.rules:
-        winner = book.winner(frontend_key(port, rule.frontend))
+        key = frontend_key(port, rule.frontend)
+        winner = book.winner(key)
         if winner is None or winner == port.key:
             kept.append(rule)
         else:
-            lost.append(_lost(port, rule.frontend, winner))
+            lost.append(_lost(port, rule.frontend, winner, older=book.is_older(key, port.key)))
     return (evolve(port, rules=tuple(kept)) if lost else port), tuple(lost)
 
 
-def _lost(port: ServicePort, frontend: Frontend, winner: ServicePortKey) -> Diagnostic:
+def _lost(port: ServicePort, frontend: Frontend, winner: ServicePortKey, *, older: bool) -> Diagnostic:
+    owner = f"the older {winner}" if older else f"{winner}, the first by name of two that are equally old"
     return Diagnostic(
         severity=Severity.ERROR,
         subject=f"Service {port.name.service}",
         field=FIELDS[frontend.kind],
-        message=f"{frontend} over {port.name.protocol.name} belongs to the older {winner}",
+        message=f"{frontend} over {port.name.protocol.name} belongs to {owner}",
         remedy="choose another address or port, or remove it there",
     )
 

@@ -14,6 +14,7 @@ from kproxy_core.model.state import Endpoint, EndpointSets, NodeContext, NodeSta
 from kproxy_core.resolve import dispositions
 from kproxy_core.resolve.categorize import categorize, level_zero_weights
 from kproxy_core.resolve.claims import ClaimBook, claims_of, overlaps, settle
+from kproxy_core.resolve.endpointless import why_no_endpoints
 from kproxy_core.resolve.frontends import Frontends, expand, families, is_proxied, load_balancer_addresses, stray_addresses
 from kproxy_core.resolve.health import service_health
 from kproxy_core.resolve.node import node_diagnostics
@@ -47,10 +48,12 @@ def resolve_service(service: Service, slices: Iterable[EndpointSlice], node: Nod
     if not is_proxied(service):
         return ResolvedService(name=service.name)
     diagnostics: list[Diagnostic] = []
-    joined = join_slices(service, slices, node.name, diagnostics)
+    parts = tuple(slices)
+    joined = join_slices(service, parts, node.name, diagnostics)
     diagnostics.extend(stray_addresses(service, settings))
     ports: list[ServicePort] = []
     without_local: list[tuple[str, ServicePortKey]] = []
+    lacking: list[tuple[ServicePortSpec, Family]] = []
     for family in families(service):
         for spec in service.ports:
             frontends, refused = expand(service, spec, family, node, settings)
@@ -58,7 +61,11 @@ def resolve_service(service: Service, slices: Iterable[EndpointSlice], node: Nod
             endpoints = joined.get((family, spec.name, spec.protocol), ())
             port = _service_port(_PortInput(service, spec, family, frontends, endpoints), node, diagnostics)
             ports.append(port)
+            if not port.endpoints.any_in_cluster:
+                lacking.append((spec, family))
             without_local.extend((policy, port.key) for policy in _lacking(service, frontends, port.endpoints))
+    if lacking:
+        diagnostics.extend(why_no_endpoints(service, parts, joined, lacking))
     return ResolvedService(
         name=service.name,
         created=service.created,
