@@ -61,16 +61,20 @@ def transposed(value: Any) -> Any:
     """The same value with the lab's addresses, networks and interfaces."""
     if isinstance(value, Address | str):
         return ADDRESSES.get(value, value) if isinstance(value, Address) else INTERFACES.get(value, _as_key(value))
-    if type(value) in (tuple, frozenset):
-        return type(value)(map(transposed, value))
-    if isinstance(value, dict):
-        return {transposed(key): transposed(inner) for key, inner in value.items()}
+    if isinstance(value, dict | tuple | frozenset):
+        return _container(value)
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.replace(value, **{name: transposed(getattr(value, name)) for name in value.__struct_fields__})
     if not attrs.has(type(value)):
         return value
     fields = {field.name: transposed(getattr(value, field.name)) for field in attrs.fields(type(value))}
     return NETWORKS.get(value, value) if isinstance(value, Network) else attrs.evolve(value, **fields)
+
+
+def _container(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {transposed(key): transposed(inner) for key, inner in value.items()}
+    return type(value)(map(transposed, value)) if type(value) in (tuple, frozenset) else value
 
 
 def _as_key(text: str) -> str:
