@@ -105,7 +105,7 @@ def _api(folder: Path, size: int) -> Iterator[Connection]:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(str(folder), size, theirs), daemon=True)
     # A pool's workers may have no children of their own, unless they do not know that they are workers.
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # noqa: SLF001
     process.start()
     theirs.close()
     try:

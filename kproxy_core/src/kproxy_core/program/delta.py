@@ -26,6 +26,9 @@ class Delta(Generic[K, V]):
 
 def diff(before: Mapping[K, V], after: Mapping[K, V]) -> Delta[K, V]:
     """Tell two flat mappings apart: patching the first with the result gives the second."""
+    if not before:
+        # A first load: no copy of everything there is.
+        return Delta(added=after)
     added = {key: value for key, value in after.items() if key not in before}
     removed = {key: value for key, value in before.items() if key not in after}
     changed = {key: (before[key], value) for key, value in after.items() if key in before and before[key] != value}
