@@ -1,4 +1,4 @@
-"""Cases of the field that no other file has: flows that nobody answers, loopback from outside, chains used again, others' rules."""
+"""Cases of the field that no other file has: flows without answers, loopback from outside, chains used again, others' rules."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from kproxy_core.config.settings import NodePortScope
+from kproxy_core.kernel import sysctl
 from kproxy_core.model.addresses import parse_address
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
 from kproxy_core.testing.lab import Answer, Behaviour, Refused, ServerPlan, UdpFlow
@@ -72,15 +73,13 @@ def test_x1_a_neighbour_does_not_reach_node_ports_on_loopback(world: World, nft:
     with outside.enter():
         was = _route_localnet()
     outside.run(["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"])
-    outside.run(["ip", "route", "del", "table", "local", "127.0.0.0/8", "dev", "lo"])
-    outside.run(["ip", "route", "del", "table", "local", "127.0.0.1", "dev", "lo"])
+    outside.run(["ip", "address", "del", "127.0.0.1/8", "dev", "lo"])
     outside.run(["ip", "route", "add", "127.0.0.1", "via", node.ipv4, "src", outside.ipv4])
     try:
         world.see(world.ask("outside", "127.0.0.1", 30000 + number, TCP).dropped())
     finally:
         outside.run(["ip", "route", "del", "127.0.0.1", "via", node.ipv4])
-        outside.run(["ip", "route", "add", "table", "local", "local", "127.0.0.0/8", "dev", "lo", "src", "127.0.0.1"])
-        outside.run(["ip", "route", "add", "table", "local", "local", "127.0.0.1", "dev", "lo", "src", "127.0.0.1"])
+        outside.run(["ip", "address", "add", "127.0.0.1/8", "dev", "lo"])
         outside.run(["sysctl", "-qw", f"net.ipv4.conf.all.route_localnet={was}"])
     listed = json.loads(nft("-j", "list", "counters", "table", "inet", "witness"))["nftables"]
     assert [item["counter"]["packets"] > 0 for item in listed if "counter" in item] == [True], "it came as far as the node"
@@ -90,8 +89,6 @@ def test_x1_a_neighbour_does_not_reach_node_ports_on_loopback(world: World, nft:
 
 
 def _route_localnet() -> str:
-    from kproxy_core.kernel import sysctl
-
     return sysctl.read("net/ipv4/conf/all/route_localnet")
 
 
@@ -112,7 +109,7 @@ def test_d34_chains_are_let_go_and_used_again_while_others_need_them(world: Worl
 
 @pytest.mark.parametrize("priority", [-10, 10], ids=["before", "after"])
 def test_d39_what_the_hosts_firewall_drops_stays_dropped(world: World, nft: Nft, cleared: None, priority: int) -> None:
-    """A verdict of ours decides about the destination alone: drops of the host are its own business, and nothing of ours undoes it."""
+    """Ours decide about the destination alone; whether a packet may pass is the host's business."""
     number = world.number()
     world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "b1"))
     nft("-f", "-", stdin=HOST_FIREWALL % priority)
