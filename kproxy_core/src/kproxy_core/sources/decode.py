@@ -248,13 +248,12 @@ def _decode_repaired(data: object, codec: Codec[W]) -> Decoded:
 
 
 def _beyond_repair(kind: str, malformed: Iterable[Complaint]) -> Decoded:
-    return Decoded(diagnostics=Complaints(f"{kind} without a name", malformed).told)
+    return Decoded(diagnostics=Complaints(kind, "without a name", malformed).told)
 
 
 def _built(codec: Codec[W], wire: W, repaired: Repaired[W] | None) -> Decoded:
     name = _name(wire.metadata, codec.namespaced)
-    subject = f"{codec.kind} {name}"
-    complaints = Complaints(subject, repaired.complaints if repaired else ())
+    complaints = Complaints(codec.kind, name, repaired.complaints if repaired else ())
     fault = _name_fault(name, codec.namespaced)
     if fault:
         complaints.add(fault, "no valid name; the object is left out", "use lower-case letters, digits and dashes")

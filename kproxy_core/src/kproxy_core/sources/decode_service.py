@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from kproxy_core.model.addresses import Address, Family, Network, host_network, parse_address, parse_network
@@ -22,7 +23,7 @@ from kproxy_core.model.objects import (
     ServiceType,
     TrafficPolicy,
 )
-from kproxy_core.sources.api_types import WireMeta, WireService, WireServicePort, WireServiceSpec
+from kproxy_core.sources.api_types import WireIngress, WireMeta, WireService, WireServicePort, WireServiceSpec
 from kproxy_core.sources.complaints import Complaints
 from kproxy_core.sources.weights import parse_weights
 
@@ -36,6 +37,9 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {protocol.name: protocol for protocol
 _TYPES: Final = {kind.value: kind for kind in ServiceType}
 _POLICIES: Final = {policy.value: policy for policy in TrafficPolicy}
 _FAMILIES: Final = {family.label: family for family in Family}
+# Up to Python 3.11, to name a member of an enumeration by its class takes half a microsecond.
+_CLUSTER_IP: Final = ServiceType.CLUSTER_IP
+_CLUSTER: Final = TrafficPolicy.CLUSTER
 _PORT_NAME: Final = re.compile(r"[A-Za-z0-9._-]{0,63}")
 _NOBODY: Final = {Family.IPV4: host_network(Address(bytes(4))), Family.IPV6: host_network(Address(bytes(16)))}
 """A range without a possible source: no packet comes from the unspecified address."""
@@ -47,15 +51,16 @@ def service_of(wire: WireService, name: ObjectName, complaints: Complaints, *, r
     meta = wire.metadata
     labels, annotations = meta.labels or {}, meta.annotations or {}
     cluster_ips, headless = _cluster_ips(spec, complaints)
+    balancer = wire.status.load_balancer if wire.status else None
     return Service(
         name=name,
         uid=meta.uid,
         created=_created(meta),
-        type=_chosen(spec.type, _TYPES, ServiceType.CLUSTER_IP, "spec.type", complaints),
+        type=_chosen(spec.type, _TYPES, _CLUSTER_IP, "spec.type", complaints),
         cluster_ips=cluster_ips,
         external_ips=tuple(_addresses(spec.external_ips, "spec.externalIPs", complaints)) if spec.external_ips else (),
-        ingress=tuple(_ingress(wire, complaints)) if wire.status else (),
-        ports=tuple(_ports(spec.ports or (), complaints)),
+        ingress=tuple(_ingress(balancer.ingress, complaints)) if balancer and balancer.ingress else (),
+        ports=(_known_ports(tuple(spec.ports)) or tuple(_ports(spec.ports, complaints))) if spec.ports else (),
         affinity_timeout=_affinity_timeout(spec, complaints),
         internal_policy=_policy(spec.internal_traffic_policy, "spec.internalTrafficPolicy", complaints),
         external_policy=_policy(spec.external_traffic_policy, "spec.externalTrafficPolicy", complaints),
@@ -64,7 +69,7 @@ def service_of(wire: WireService, name: ObjectName, complaints: Complaints, *, r
         proxy_name=labels.get(SERVICE_PROXY_NAME_LABEL),
         headless=headless or HEADLESS_LABEL in labels,
         weights=parse_weights(annotations[WEIGHTS_ANNOTATION], complaints) if WEIGHTS_ANNOTATION in annotations else {},
-        scheduler=sys.intern(annotations.get(SCHEDULER_ANNOTATION, "").strip()),
+        scheduler=sys.intern(annotations[SCHEDULER_ANNOTATION].strip()) if SCHEDULER_ANNOTATION in annotations else "",
     )
 
 
@@ -78,9 +83,7 @@ def _seconds(moment: datetime) -> float:
 
 
 def _chosen(text: str | None, choices: Mapping[str, E], default: E, field: str, complaints: Complaints) -> E:
-    if not text:
-        return default
-    choice = choices.get(text)
+    choice = choices.get(text) if text else default
     if choice is None:
         complaints.add(field, f"{text!r} is unknown; {default.value} is assumed", f"write one of {', '.join(choices)}")
         return default
@@ -88,7 +91,7 @@ def _chosen(text: str | None, choices: Mapping[str, E], default: E, field: str, 
 
 
 def _policy(text: str | None, field: str, complaints: Complaints) -> TrafficPolicy:
-    return _chosen(text, _POLICIES, TrafficPolicy.CLUSTER, field, complaints)
+    return _chosen(text, _POLICIES, _CLUSTER, field, complaints)
 
 
 def _addresses(texts: Iterable[str | None], field: str, complaints: Complaints, *, is_list: bool = True) -> Iterator[Address]:
@@ -132,6 +135,14 @@ def _ip_families(labels: Sequence[str | None], complaints: Complaints) -> set[Fa
         elif label is not None:
             complaints.add(f"spec.ipFamilies[{index}]", f"{label!r} is unknown; left out", "write IPv4 or IPv6")
     return found
+
+
+@lru_cache(maxsize=1024)
+def _known_ports(wires: tuple[WireServicePort | None, ...]) -> tuple[ServicePortSpec, ...]:
+    """One tuple for all Services with the same ports: many are alike. Empty where there is something to complain about."""
+    complaints = Complaints("Service", "")
+    ports = tuple(_ports(wires, complaints))
+    return () if complaints.told else ports
 
 
 def _ports(wires: Sequence[WireServicePort | None], complaints: Complaints) -> Iterator[ServicePortSpec]:
@@ -217,10 +228,9 @@ def _source_ranges(spec: WireServiceSpec, ranges_lost: bool, complaints: Complai
     return (*found, *(_NOBODY[family] for family in sorted(closed)))
 
 
-def _ingress(wire: WireService, complaints: Complaints) -> Iterator[LoadBalancerIngress]:
+def _ingress(entries: Iterable[WireIngress | None], complaints: Complaints) -> Iterator[LoadBalancerIngress]:
     """The load balancer's addresses; entries with a host name only are none."""
-    balancer = wire.status.load_balancer if wire.status else None
-    for index, entry in enumerate(balancer.ingress or () if balancer else ()):
+    for index, entry in enumerate(entries):
         if entry is None or not entry.ip:
             continue
         path = f"status.loadBalancer.ingress[{index}]"

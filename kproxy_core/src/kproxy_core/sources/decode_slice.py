@@ -58,13 +58,14 @@ def slice_of(wire: WireEndpointSlice, name: ObjectName, complaints: Complaints) 
         service=ObjectName(name.namespace, sys.intern(owner)),
         family=family,
         endpoints=tuple(_endpoints(wire.endpoints or (), family, complaints)),
-        ports=tuple(_ports(wire.ports or (), "ports", complaints)),
+        ports=(_known_ports(tuple(wire.ports)) or tuple(_ports(wire.ports, "ports", complaints))) if wire.ports else (),
         trigger_time=_trigger_time(wire.metadata, complaints),
     )
 
 
-def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints: Complaints) -> Iterator[SliceEndpoint]:
+def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints: Complaints) -> list[SliceEndpoint]:
     size = family.bits // 8
+    found: list[SliceEndpoint] = []
     for index, wire in enumerate(wires):
         if wire is None:
             continue
@@ -85,15 +86,18 @@ def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints:
             continue
         conditions = wire.conditions or _NO_CONDITIONS
         hints = wire.hints
-        yield SliceEndpoint(
-            address=address,
-            ready=conditions.ready is not False,
-            serving=conditions.serving is not False,
-            terminating=conditions.terminating is True,
-            node_name=sys.intern(wire.node_name) if wire.node_name else "",
-            zone_hints=_hints(hints.for_zones) if hints else _NO_HINTS,
-            node_hints=_hints(hints.for_nodes) if hints else _NO_HINTS,
+        found.append(
+            SliceEndpoint(
+                address=address,
+                ready=conditions.ready is not False,
+                serving=conditions.serving is not False,
+                terminating=conditions.terminating is True,
+                node_name=sys.intern(wire.node_name) if wire.node_name else "",
+                zone_hints=_hints(hints.for_zones) if hints else _NO_HINTS,
+                node_hints=_hints(hints.for_nodes) if hints else _NO_HINTS,
+            )
         )
+    return found
 
 
 def _hints(wires: Iterable[WireHint | None] | None) -> frozenset[str]:
@@ -104,6 +108,14 @@ def _hints(wires: Iterable[WireHint | None] | None) -> frozenset[str]:
 def _names(names: tuple[str, ...]) -> frozenset[str]:
     """One set for all endpoints with the same hints: there are few zones and very many endpoints."""
     return frozenset(map(sys.intern, names))
+
+
+@lru_cache(maxsize=1024)
+def _known_ports(wires: tuple[WirePort | None, ...]) -> tuple[SlicePort, ...]:
+    """One tuple for all slices with the same ports, most of which are alike; empty where there is something to complain about."""
+    complaints = Complaints("EndpointSlice", "")
+    ports = tuple(_ports(wires, "ports", complaints))
+    return () if complaints.told else ports
 
 
 def _ports(wires: Sequence[WirePort | None], path: str, complaints: Complaints) -> Iterator[SlicePort]:
