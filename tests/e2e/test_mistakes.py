@@ -66,6 +66,7 @@ def test_a_manifest_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, br
     assert done.status == 1
     assert "cannot read all manifests" in done.err
     assert "file broken.yaml: line" in done.err
+    assert ("indented with a tab" in done.err) == ("\t" in broken)
     assert "Traceback" not in done.err
     assert done.out == ""
 

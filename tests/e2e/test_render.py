@@ -76,3 +76,37 @@ def test_what_kubectl_prints_is_taken(manifests: Path) -> None:
     document = {"apiVersion": "v1", "kind": "List", "items": []}
     (manifests / "more.json").write_text(json.dumps(document))
     assert kproxy("render", "--source", f"manifests:{manifests}", *HERE).status == 0
+
+
+def test_strict_is_a_check_of_manifests(manifests: Path) -> None:
+    strict = ["render", "--source", f"manifests:{manifests}", *HERE, "--strict"]
+    done = kproxy(*strict)
+    assert (done.status, "table" in done.out) == (0, True), done.err
+    service = manifests / "service.yaml"
+    for right, wrong, told in (
+        (
+            "clusterIPs",
+            "clusterIps",
+            "service.yaml:2: Service default/web: spec.clusterIps: there is no such field, and it is not read; did you mean",
+        ),
+        (
+            "kind: Service",
+            "kind: Servce",
+            "error: service.yaml:2: Servce default/web: there is no kind Servce; left out; did you mean Service?",
+        ),
+        ("name: http", "name: web", "warning: Service default/web: spec.ports: port"),
+    ):
+        text = service.read_text()
+        assert right in text
+        service.write_text(text.replace(right, wrong))
+        done = kproxy(*strict)
+        service.write_text(text)
+        assert (done.status, done.out) == (1, "")
+        assert told in done.err
+        assert "Error: the manifests are not in order" in done.err
+
+
+def test_it_is_told_that_there_is_no_service(tmp_path: Path) -> None:
+    done = kproxy("render", "--source", f"manifests:{tmp_path}", *HERE)
+    assert done.status == 0
+    assert f"warning: manifests {tmp_path}: there is no Service in it" in done.err

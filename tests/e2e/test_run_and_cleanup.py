@@ -241,3 +241,24 @@ def test_ctrl_c_while_standard_input_is_waited_for(namespace: Namespace) -> None
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in rest
+
+
+def test_a_mistake_at_the_start_takes_nothing_out_of_the_kernel(
+    namespace: Namespace, manifests: Path, background: Background
+) -> None:
+    daemon = background(*arguments(namespace, manifests))
+    daemon.says("first sync: ")
+    assert daemon.stop() == 0
+    before = leftovers(namespace)
+    service = manifests / "service.yaml"
+    text = service.read_text()
+    service.write_text(text.replace("\nspec:\n  ", "\nspec:\n\t"))
+    daemon = background(*arguments(namespace, manifests))
+    daemon.says("the kernel keeps what it has")
+    assert "file service.yaml: line" in daemon.log
+    assert "indent with spaces only" in daemon.log
+    assert leftovers(namespace) == before
+    service.write_text(text)
+    daemon.says("first sync: 0 operations")
+    assert daemon.stop() == 0
+    assert leftovers(namespace) == before

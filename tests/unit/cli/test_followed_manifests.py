@@ -108,3 +108,26 @@ def test_nothing_to_read_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file or directory"):
         FollowedManifests(str(tmp_path / "absent"))
     assert threading.active_count() == before
+
+
+def test_nothing_is_delivered_before_every_file_has_been_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    (tmp_path / "a.yaml").write_text(SERVICE.format(name="a", number=1))
+    (tmp_path / "b.yaml").write_text("a:\n\tb: 1\n")
+    source = FollowedManifests(str(tmp_path))
+    try:
+        (told,) = caplog.records
+        assert told.levelname == "ERROR"
+        for part in ("file b.yaml: line 2", "indent with spaces only", "the kernel keeps what it has"):
+            assert part in told.getMessage()
+        assert source.poll() == ()
+        (tmp_path / "b.yaml").write_text(SERVICE.format(name="b", number=2))
+        lists = next_changes(source)
+        assert names(lists) == ["a", "b"], "all that it waited for comes at once"
+        assert {change.kind for change in lists if isinstance(change, Replaced)} == {Kind.SERVICE, Kind.ENDPOINT_SLICE}
+        assert len(lists) == 2, "the last list of each kind"
+        (tmp_path / "b.yaml").write_text("a: [\n")
+        assert names(next_changes(source)) == ["a", "b"], "what has been read once is kept, and delivered on"
+    finally:
+        source.close()
+    assert [record.getMessage().endswith("every manifest has been read") for record in caplog.records] == [False, True]

@@ -87,7 +87,7 @@ def _refuse(diagnostics: "Iterable[Diagnostic]", settings: "Settings") -> None:
         each.severity is Severity.WARNING and (bool(each.place) or each.subject not in of_the_node) for each in diagnostics
     )
     if errors or warnings:
-        raise click.ClickException(f"the manifests are not in order: {errors} errors, {warnings} warnings (--strict)")
+        raise click.ClickException(f"the manifests are not in order (--strict); errors: {errors}, warnings: {warnings}")
 
 
 def _this_machines() -> "tuple[Address, ...]":
