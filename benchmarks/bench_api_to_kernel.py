@@ -31,6 +31,8 @@ CHANGES = 200
 RATES = (10, 2)
 """Changes a second: faster than the daemon commits one by one, and slower."""
 PATIENCE = 120.0
+
+Figures = dict[str, float]
 METRICS_PORT = 10249
 
 _CHANGED = bytes([11, 22])
@@ -44,15 +46,22 @@ def run() -> list[Table]:
     full = in_fresh_namespace(measure, SERVICES, RATES)
     load = Table(f"start: {SERVICES} Services x {ENDPOINTS} endpoints, process started -> rules in the kernel")
     load.rows = [{"Services": 0, **empty["load"]}, {"Services": SERVICES, **full["load"]}]
-    phases = Table("processor seconds of the start by phase (those of the sync as the daemon tells them, wall)")
-    of_sync = full["phases"]
-    listing = full["load"]["cpu s"] - empty["load"]["cpu s"] - sum(of_sync.values())
-    phases.rows = [{"start": empty["load"]["cpu s"], "list, decode, collect": listing, **of_sync}]
+    phases = Table("processor seconds of the start by phase; those of the sync by their shares of its time")
+    phases.rows = [_phases(empty["load"], full["load"], full["phases"])]
     changes = Table("one endpoint changed: sent by the API server -> element in the kernel (milliseconds), processor time each")
     changes.rows = full["changes"]
     if shutil.which("nft"):
         _add_peer(load, changes)
     return [load, phases, changes]
+
+
+def _phases(empty: Figures, full: Figures, of_sync: Figures) -> dict[str, str | float | int]:
+    """Divide the processor time: the main thread starts and syncs, the others list and decode."""
+    start, listing = empty["cpu s"], full["cpu s"] - full["cpu s main thread"]
+    syncing = max(0.0, full["cpu s"] - start - listing)
+    whole = sum(of_sync.values())
+    shares = {phase: syncing * seconds / whole for phase, seconds in of_sync.items()}
+    return {"start": start, "list, decode": listing, **shares}
 
 
 def _add_peer(load: Table, changes: Table) -> None:
@@ -205,11 +214,11 @@ class _Daemon:
 
     def resources(self) -> dict[str, float]:
         """Return processor seconds so far, and the present and the largest memory."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[11]) + int(fields[12])
+        pid = self.process.pid
+        cpu, main = (_processor_seconds(Path(f"/proc/{pid}/{place}stat")) for place in ("", f"task/{pid}/"))
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         peak, now = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) / 1024 for name in ("VmHWM", "VmRSS"))
-        return {"cpu s": ticks / os.sysconf("SC_CLK_TCK"), "peak MiB": peak, "MiB": now}
+        return {"cpu s": cpu, "cpu s main thread": main, "peak MiB": peak, "MiB": now}
 
     def phases(self) -> dict[str, float]:
         """Return the seconds of the sync's phases, from the daemon's metrics."""
@@ -219,6 +228,11 @@ class _Daemon:
         connection.close()
         found = re.findall(r'^kproxy_sync_phase_seconds_total\{phase="(\w+)"\} (\S+)$', text, re.MULTILINE)
         return {phase: float(seconds) for phase, seconds in found}
+
+
+def _processor_seconds(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
