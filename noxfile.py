@@ -76,7 +76,7 @@ def kernel(session: nox.Session) -> None:
 @nox.session
 def e2e(session: nox.Session) -> None:
     """Run the tests of the kproxy command as its own process. Needs root, or user namespaces."""
-    run(session, "pytest", *(session.posargs or ["tests/e2e"]))
+    run(session, "pytest", *(session.posargs or ["tests/e2e", "tests/e2e_api"]))
 
 
 @nox.session
