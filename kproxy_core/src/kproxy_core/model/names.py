@@ -3,6 +3,7 @@
 import enum
 from typing import NamedTuple
 
+import msgspec
 from attrs import frozen
 
 from kproxy_core.model.addresses import Family
@@ -19,8 +20,7 @@ class Protocol(enum.IntEnum):
     __hash__ = int.__hash__
 
 
-@frozen(order=True, cache_hash=True)
-class ObjectName:
+class ObjectName(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """Namespace and name of an API object; the namespace is empty for cluster-wide kinds."""
 
     namespace: str

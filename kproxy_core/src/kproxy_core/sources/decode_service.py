@@ -40,6 +40,7 @@ _FAMILIES: Final = {family.label: family for family in Family}
 # Up to Python 3.11, to name a member of an enumeration by its class takes half a microsecond.
 _CLUSTER_IP: Final = ServiceType.CLUSTER_IP
 _CLUSTER: Final = TrafficPolicy.CLUSTER
+_NO_WEIGHTS: Final[Mapping[str, int]] = {}
 _PORT_NAME: Final = re.compile(r"[A-Za-z0-9._-]{0,63}")
 _NOBODY: Final = {Family.IPV4: host_network(Address(bytes(4))), Family.IPV6: host_network(Address(bytes(16)))}
 """A range without a possible source: no packet comes from the unspecified address."""
@@ -68,7 +69,7 @@ def service_of(wire: WireService, name: ObjectName, complaints: Complaints, *, r
         health_check_node_port=_optional_port(spec.health_check_node_port, "spec.healthCheckNodePort", complaints),
         proxy_name=labels.get(SERVICE_PROXY_NAME_LABEL),
         headless=headless or HEADLESS_LABEL in labels,
-        weights=parse_weights(annotations[WEIGHTS_ANNOTATION], complaints) if WEIGHTS_ANNOTATION in annotations else {},
+        weights=parse_weights(annotations[WEIGHTS_ANNOTATION], complaints) if WEIGHTS_ANNOTATION in annotations else _NO_WEIGHTS,
         scheduler=sys.intern(annotations[SCHEDULER_ANNOTATION].strip()) if SCHEDULER_ANNOTATION in annotations else "",
     )
 
