@@ -20,7 +20,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["render", "--source", "examples/web"], "did you mean manifests:examples/web?"),
     (["render", "--source", "manifests:no/such/folder", "--mode", "nftables"], "no/such/folder: No such file or directory"),
     (["render", "--source", "manifests:examples/web", "--mode", "nftable"], "did you mean 'nftables'?"),
-    (["render", "--source", "manifests:examples/web", "--mode", "xyz"], "try: pip install kproxy-xyz"),
+    (["render", "--source", "manifests:examples/web", "--mode", "xyz"], "modes that kproxy knows of: ebpf, iptables"),
     ([*RENDER, "--cluster-cidr", "10.0.0.0/40"], "'10.0.0.0/40' is not an address range"),
     ([*RENDER, "--masquerade-bit", "77"], "77 is not in the range"),
     ([*RENDER, "--node-addresses", "here"], "'here' is not an IP address"),

@@ -131,3 +131,21 @@ def test_nothing_is_delivered_before_every_file_has_been_read(tmp_path: Path, ca
     finally:
         source.close()
     assert [record.getMessage().endswith("every manifest has been read") for record in caplog.records] == [False, True]
+
+
+@pytest.mark.parametrize("nothing_to_lose", [False, True])
+def test_what_can_be_read_is_served_beside_what_cannot_if_the_kernel_has_nothing_to_lose(
+    tmp_path: Path, nothing_to_lose: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.yaml").write_text(SERVICE.format(name="a", number=1))
+    (tmp_path / "broken.yaml").write_text("kind: [\n")
+    source = FollowedManifests(str(tmp_path), nothing_to_lose=lambda: nothing_to_lose)
+    try:
+        served = source.poll()
+        assert (names(served) if served else []) == (["a"] if nothing_to_lose else [])
+        told = "the others are served" if nothing_to_lose else "the kernel keeps what it has"
+        assert [record.getMessage().rpartition(", ")[2] for record in caplog.records] == [told]
+        (tmp_path / "broken.yaml").write_text(SERVICE.format(name="b", number=2))
+        assert names(next_changes(source)) == ["a", "b"]
+    finally:
+        source.close()

@@ -149,7 +149,7 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     _load_extensions(plugins)
     if given["config"]:
         _prepare_node(configuration)
-    source, kinds = _source(given, configuration, settings)
+    source, kinds = _source(given, configuration, settings, backend)
     surface = _surface(given, configuration, settings)
     return run_daemon(
         DaemonOptions(settings=settings, backend=backend, sources=(source,), wait_for=kinds, plugins=plugins, surface=surface)
@@ -241,17 +241,23 @@ def _prepare_node(configuration: "KubeProxyConfiguration") -> None:
 
 
 def _source(
-    given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings"
+    given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings", backend: "AnyBackend"
 ) -> "tuple[Source, frozenset[Kind]]":
     if given["manifests"] is not None:
         from kproxy_core.cli.sources import FollowedManifests
 
-        manifests = FollowedManifests(given["manifests"])
+        manifests = FollowedManifests(given["manifests"], nothing_to_lose=lambda: _is_clean(backend))
         return manifests, manifests.delivers
     from kproxy_core.cli.configured import kubernetes_source
 
     source = kubernetes_source(configuration.client_connection, given["master"], settings.node_name)
     return source, source.kinds
+
+
+def _is_clean(backend: "AnyBackend") -> bool:
+    """Whether the kernel has nothing of the mode's."""
+    with backend.open() as dataplane:
+        return not dataplane.leftovers()
 
 
 def _surface(given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings") -> "SurfaceOptions | None":

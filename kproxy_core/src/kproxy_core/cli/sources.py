@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable
 
 from kproxy_core.cli.options import MANIFESTS
 from kproxy_core.model.changes import Change, Replaced
@@ -24,16 +25,17 @@ class FollowedManifests:
 
     Reads everything once at first; raises :class:`~kproxy_core.plugin.errors.ConfigError` when there is nothing to read. While
     a file has never been readable it delivers nothing, and says so: the kernel may hold the Services of that very file, from
-    before a restart, and would lose them.
+    before a restart, and would lose them. ``nothing_to_lose`` tells that it holds none, so that the others can be served.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, nothing_to_lose: Callable[[], bool] = lambda: False) -> None:
         self._source = ManifestSource(path)
         self.name = f"{MANIFESTS}{path}"
         self.delivers = self._source.delivers
         self._withheld: dict[Kind, Replaced] = {}
         self._unread: tuple[Diagnostic, ...] = ()
         changes = self._source.load()
+        self._may_be_partial = not self._source.complete and nothing_to_lose()
         self._inbox = Inbox()
         self._deliver(changes)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
@@ -75,11 +77,12 @@ class FollowedManifests:
         unread = self._source.unread if not self._source.complete else ()
         for told in unread:
             if told not in self._unread:
-                log.error("%s; until every manifest has been read, the kernel keeps what it has", told)
+                held = "the others are served" if self._may_be_partial else "the kernel keeps what it has"
+                log.error("%s; until every manifest has been read, %s", told, held)
         if self._unread and self._source.complete:
             log.info("%s: every manifest has been read", self.name)
         self._unread = unread
-        if self._source.complete and self._withheld:
+        if (self._source.complete or self._may_be_partial) and self._withheld:
             self._inbox.put(self._withheld.values())
             self._withheld = {}
 

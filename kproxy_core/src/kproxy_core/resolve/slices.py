@@ -59,14 +59,14 @@ def _add(bucket: _Merged, sources: Iterable[SliceEndpoint], port: int, node_name
             bucket[place] = endpoint
 
 
-def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, bool, list[str], list[str]]:
+def _rank(endpoint: Endpoint) -> tuple[bool, bool, bool, bool, list[str], list[str], bool]:
     """The order among entries for one place; what comes after ``local`` only makes it total."""
     return (
         not endpoint.terminating,
         endpoint.ready,
         endpoint.serving,
         endpoint.local,
-        endpoint.nodeless,
         sorted(endpoint.node_hints),
         sorted(endpoint.zone_hints),
+        endpoint.nodeless,
     )
