@@ -217,8 +217,9 @@ class _Daemon:
         pid = self.process.pid
         cpu, main = (_processor_seconds(Path(f"/proc/{pid}/{place}stat")) for place in ("", f"task/{pid}/"))
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        peak, now = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) / 1024 for name in ("VmHWM", "VmRSS"))
-        return {"cpu s": cpu, "cpu s main thread": main, "peak MiB": peak, "MiB": now}
+        names = ("VmHWM", "VmRSS", "RssAnon")
+        peak, now, own = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) / 1024 for name in names)
+        return {"cpu s": cpu, "cpu s main thread": main, "peak MiB": peak, "MiB": now, "MiB without files": own}
 
     def phases(self) -> dict[str, float]:
         """Return the seconds of the sync's phases, from the daemon's metrics."""

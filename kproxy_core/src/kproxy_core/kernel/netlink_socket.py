@@ -7,6 +7,7 @@ import errno
 import select
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from kproxy_core.kernel import namespaces
@@ -22,6 +23,8 @@ _SO_SNDBUFFORCE: Final = 32
 _SO_RCVBUFFORCE: Final = 33
 _RESERVE: Final = 32
 """What the kernel keeps of the send buffer (netlink_sendmsg)."""
+_MOST_PARTS: Final = 1024
+"""What the kernel takes in one call (UIO_MAXIOV)."""
 _ANSWER_SIZE: Final = 1 << 17
 """Largest buffer of messages taken at once; the kernel fills at most 32 KiB of it in a dump."""
 _FIRST_TYPE: Final = 0x10
@@ -121,8 +124,15 @@ class NetlinkSocket(Closing):
 
         Raises NetlinkError: EMSGSIZE for more than `send_room`.
         """
+        self.send_parts([data], what)
+
+    def send_parts(self, parts: Sequence[bytes], what: str) -> None:
+        """Send one buffer that is given in parts: as send(), without a copy of it all."""
+        if len(parts) > _MOST_PARTS:
+            step = len(parts) // _MOST_PARTS + 1
+            parts = [b"".join(parts[start : start + step]) for start in range(0, len(parts), step)]
         try:
-            self._socket.send(data)
+            self._socket.sendmsg(parts)
         except OSError as error:
             raise netlink_error(what, error.errno or 0) from error
 

@@ -18,7 +18,7 @@ from kproxy_core.wire.nft_constants import MessageKind
 from kproxy_core.wire.nft_elements import Element, ElementCodec, decode_elements, element_at
 from kproxy_core.wire.nft_generation import Generation
 from kproxy_core.wire.nft_objects import Chain, DumpedRule, Set, Table
-from kproxy_core.wire.nft_operations import Operation, encode_batch, split
+from kproxy_core.wire.nft_operations import Operation, batch_parts, split
 
 _T = TypeVar("_T")
 _READ_ATTEMPTS: Final = 10
@@ -104,7 +104,7 @@ class NftSocket(Closing):
     ) -> tuple[tuple[OperationError, ...], int | None]:
         sequence = self._netlink.next_sequence(len(part) + 2)
         self._netlink.received()
-        self._netlink.send(encode_batch(part, sequence, generation), "commit to nf_tables")
+        self._netlink.send_parts(list(batch_parts(part, sequence, generation)), "commit to nf_tables")
         acknowledged, made = False, None
         errors: list[OperationError] = []
         for message in self._netlink.received():

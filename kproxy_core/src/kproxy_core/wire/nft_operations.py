@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from attrs import evolve, frozen
@@ -41,9 +41,13 @@ class Operation:
 
     def encode(self, sequence: int, more_flags: int = 0) -> bytes:
         """The whole message."""
+        return self.head(sequence, more_flags) + self.attributes
+
+    def head(self, sequence: int, more_flags: int = 0) -> bytes:
+        """The message up to its attributes."""
         kind = nfnetlink.message_type(Subsystem.NFTABLES, self.kind)
-        payload = nfnetlink.family_header(self.family) + self.attributes
-        return netlink.message(kind, MessageFlag.REQUEST | self.flags | more_flags, sequence, payload)
+        flags = MessageFlag.REQUEST | self.flags | more_flags
+        return netlink.HEADER.pack(self.size, kind, flags, sequence, 0) + nfnetlink.family_header(self.family)
 
 
 def add(thing: Table | Chain | Set | Rule) -> Operation:
@@ -121,15 +125,20 @@ def encode_batch(operations: Sequence[Operation], sequence: int, generation: int
     The kernel is asked to tell the sender the generation which the commit made. It looks for that wish in the first
     operation, and then reports what that one did as well; so the wish is left out where that would be much.
     """
-    parts = [nfnetlink.batch_begin(Subsystem.NFTABLES, sequence, MessageFlag.REQUEST, generation)]
+    return b"".join(batch_parts(operations, sequence, generation))
+
+
+def batch_parts(operations: Sequence[Operation], sequence: int, generation: int | None = None) -> Iterator[bytes]:
+    """Yield a transaction in parts, without a copy of what is large in it; see :func:`encode_batch`."""
+    yield nfnetlink.batch_begin(Subsystem.NFTABLES, sequence, MessageFlag.REQUEST, generation)
     last = len(operations) - 1
     for index, operation in enumerate(operations):
         more = MessageFlag.ACK if index == last else 0
         if index == 0 and operation.size <= _ECHO_LIMIT:
             more |= MessageFlag.ECHO
-        parts.append(operation.encode(sequence + 1 + index, more))
-    parts.append(nfnetlink.batch_end(Subsystem.NFTABLES, sequence + 1 + len(operations)))
-    return b"".join(parts)
+        yield operation.head(sequence + 1 + index, more)
+        yield operation.attributes
+    yield nfnetlink.batch_end(Subsystem.NFTABLES, sequence + 1 + len(operations))
 
 
 def split(operations: Sequence[Operation], limit: int) -> list[Sequence[Operation]]:

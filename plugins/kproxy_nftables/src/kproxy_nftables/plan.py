@@ -11,7 +11,7 @@ still empty. So these are transactions of their own in any case, see :func:`phas
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from attrs import evolve
@@ -50,6 +50,8 @@ _ENTRANCES: Final = _WAYS[2:]
 _MAKING_ORDER: Final = (*_DATA, *_WAYS)
 _PHASE: Final = "phase"
 """Label of an operation with which a transaction begins."""
+_PIECE: Final = 8192
+"""Elements encoded at a time."""
 _SWAP_SIZE: Final = 500
 """Elements swapped between two places where a transaction may be cut."""
 
@@ -246,7 +248,11 @@ def _add_elements(place: str, elements: Items) -> list[Operation]:
     elif place in _RANGES:
         operations = codec.add_elements([_range(place, key) for key in elements])
     elif codec.data_length:
-        operations = codec.add(list(elements.items()))  # type: ignore[arg-type]
+        # Piece by piece: a first load has a hundred thousand, and a list of pairs costs as much memory as their encoding.
+        items = iter(elements.items())
+        operations = []
+        while piece := list(islice(items, _PIECE)):
+            operations += codec.add(piece)  # type: ignore[arg-type]
     else:
         operations = codec.add_keys(list(elements))  # type: ignore[arg-type]
     return [evolve(operation, cut=True) for operation in operations]
