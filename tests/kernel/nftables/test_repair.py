@@ -18,18 +18,21 @@ from kproxy_nftables import scaffold, sets
 from kproxy_nftables.objects import TABLE
 
 from .strangers import DEEDS, Stranger
+from .test_lasting import all_alive, held
 from .world import EVERYWHERE, TCP, World, everything, see_everything
 
 pytestmark = pytest.mark.kernel
 
 Nft = Callable[..., str]
 
+CNI = "table %s cni { chain c { type nat hook postrouting priority 90; meta mark 0xc0ffee masquerade; }; }\n"
+
 ANEW = ("table lost", "set of another shape", "set lost", "catch-all element")
 """After these a table is made from scratch, or nearly so."""
 
 FOREIGN = """
 table inet kproxy-nftables {
-    chain c { type filter hook forward priority 10; counter accept comment "not ours: another family"; }
+    chain c { type filter hook forward priority 10; ip saddr 203.0.113.99 counter accept comment "not ours"; }
 }
 table ip kproxy-nftables-2 {
     map m {
@@ -111,7 +114,7 @@ def test_d30_a_restart_changes_what_has_changed_meanwhile_and_keeps_ids_and_slot
     for hosts in ("a1 a2 b1", "a2 b1", "a2 b1 b2 abr1", "b2 abr1", "b2 abr1 a1"):  # slots in an order of their own
         world.node.set(service, world.cluster.service("other", 12), *world.cluster.endpoints("web", hosts))
     before = world.node.dataplane.read()
-    held = hold(world.lab.outside, world.cluster.cluster(11).ipv4, 80)
+    connection = hold(world.lab.outside, world.cluster.cluster(11).ipv4, 80)
     world.node.restart()
     assert world.node.reports[-1].operations == 0
     # Meanwhile one Service goes, one comes: only these are touched.
@@ -126,8 +129,8 @@ def test_d30_a_restart_changes_what_has_changed_meanwhile_and_keeps_ids_and_slot
     kept = {key: fragment for key, fragment in before.fragments.items() if key.name.name == "web"}
     assert kept
     assert {key: after.fragments[key] for key in kept} == kept
-    assert held.alive(10)
-    held.close()
+    assert connection.alive(10)
+    connection.close()
 
 
 def test_a_restart_with_other_settings_changes_chains_alone(world: World) -> None:
@@ -219,14 +222,12 @@ def test_several_deeds_at_once(world: World, stranger: Stranger) -> None:
 
 def test_d25_d26_flush_ruleset_is_repaired_and_connections_live_on(world: World, nft: Nft) -> None:
     ok(world.node.set(*everything(world)))
-    held = [hold(world.host(origin), world.cluster.cluster(201).ipv4, 80) for origin in ("a2", "node", "outside")]
-    nft("flush", "ruleset")
-    report = ok(world.node.notice())
-    assert "nft" in report.culprit
-    assert all(each.alive(10) for each in held)
+    with held(world, 201) as connections:
+        nft("flush", "ruleset")
+        report = ok(world.node.notice())
+        assert "nft" in report.culprit
+        assert all_alive(connections)
     see_everything(world)
-    for each in held:
-        each.close()
 
 
 def test_a_change_that_meets_a_flush_is_no_fault_of_its_service(world: World, stranger: Stranger) -> None:
@@ -292,18 +293,12 @@ def test_o5_o6_cleanup_leaves_nothing_whatever_is_in_our_tables(world: World, st
 
 
 def test_o8_established_connections_survive_a_cleanup(world: World, nft: Nft) -> None:
-    """As long as anybody has a NAT chain: with the last of them the kernel stops translating what is established, too."""
-    nft(
-        "-f",
-        "-",
-        stdin="".join(f"table {f} cni {{ chain c {{ type nat hook postrouting priority 90; }}; }}\n" for f in ("ip", "ip6")),
-    )
+    """As long as anybody translates: with the last rule that does, the kernel stops to translate what is established, too."""
+    nft("-f", "-", stdin="".join(CNI % family for family in ("ip", "ip6")))
     ok(world.node.set(*everything(world)))
-    held = [hold(world.host(origin), world.cluster.cluster(201).ipv4, 80) for origin in ("a2", "node", "outside")]
-    world.node.dataplane.cleanup()
-    assert all(each.alive(10) for each in held)
-    for each in held:
-        each.close()
+    with held(world, 201) as connections:
+        world.node.dataplane.cleanup()
+        assert all_alive(connections)
     world.see(world.ask("a2 outside", world.cluster.cluster(201), protocols=TCP).dropped())
     for family in ("ip", "ip6"):
         nft("delete", "table", family, "cni")
@@ -330,7 +325,7 @@ def test_d35_another_version_is_migrated_in_one_transaction(
         world.node.restart()
         ok(world.node.set(*everything(world)))
     world.see(world.ask(EVERYWHERE, world.cluster.cluster(206)).answered("a1 a2 b1"))
-    held = hold(world.lab.outside, world.cluster.cluster(201).ipv4, 80)
+    connection = hold(world.lab.outside, world.cluster.cluster(201).ipv4, 80)
     generation, clients = stranger.nft.generation(), len(stranger.elements("affinity"))
     assert clients
     ok(world.node.restart())
@@ -338,8 +333,8 @@ def test_d35_another_version_is_migrated_in_one_transaction(
     assert not world.node.difference()
     if change != "set":
         assert len(stranger.elements("affinity")) == clients, "nobody is forgotten"
-    assert held.alive(10)
-    held.close()
+    assert connection.alive(10)
+    connection.close()
     see_everything(world)
 
 
