@@ -17,12 +17,13 @@ from kproxy_core.program.program import Fragment, Program
 from kproxy_core.testing.lab import command_in_user_namespace, hold
 from kproxy_core.testing.node import NodeUnderTest
 from kproxy_core.wire.nfnetlink import Family
+from kproxy_core.wire.nft_constants import TableFlag
 from kproxy_core.wire.nft_data import goto
 from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_core.wire.nft_expressions import verdict
 from kproxy_core.wire.nft_objects import Table
-from kproxy_core.wire.nft_operations import Operation, delete
-from kproxy_nftables import sets
+from kproxy_core.wire.nft_operations import Operation, add, delete
+from kproxy_nftables import dataplane, sets
 from kproxy_nftables.backend import NftablesBackend
 from kproxy_nftables.objects import Chain, Key, Rule, Value
 from kproxy_nftables.plan import phases
@@ -50,15 +51,15 @@ def test_an_error_anywhere_in_a_transaction_takes_all_of_it_back(world: World) -
     plan, before = plan_for(world)
     first, *_ = phases(plan)
     assert len(first) > 10
-    dataplane = world.node.dataplane
+    kernel = world.node.dataplane
     held = hold(world.lab.outside, world.cluster.cluster(201).ipv4, 80)
-    objects = dataplane.read()
+    objects = kernel.read()
     for position in range(len(first) + 1):
-        result: ApplyResult = dataplane.apply([*plan[:position], MISSING, *plan[position:]])
+        result: ApplyResult = kernel.apply([*plan[:position], MISSING, *plan[position:]])
         assert result.failures
         assert result.unchanged
         assert not result.failures[0].retryable
-        assert dataplane.read() == objects, f"an error at {position} left something behind"
+        assert kernel.read() == objects, f"an error at {position} left something behind"
     assert held.alive(10)
     held.close()
     see_everything(world)
@@ -91,6 +92,7 @@ class BadServices(NftablesBackend):
     """The mode, but Services called ``bad...`` are rendered into something that the kernel refuses."""
 
     def __init__(self, how: str) -> None:
+        super().__init__()
         self._how = how
 
     def compile(
@@ -162,3 +164,25 @@ def test_without_root_transactions_are_cut_and_all_is_well() -> None:
     word, transactions = done.stdout.split()
     assert word == "transactions"
     assert int(transactions) > 3
+
+
+def test_without_ipv6_in_the_kernel_ipv4_is_served(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a kernel refuses the IPv6 table. Here somebody else owns it, which has the same effect."""
+    number = world.number()
+    world.node.dataplane.cleanup()
+    with world.lab.node.enter(), NftSocket() as owner:
+        owned = Table(family=Family.IPV6, name="kproxy-nftables", flags=TableFlag.OWNER)
+        assert owner.commit([add(owned)]).ok
+        monkeypatch.setattr(dataplane, "_IPV6_INTERFACES", Path("/no/such/file"))
+        with NodeUnderTest(world.lab.node, NftablesBackend(), world.defaults) as node:
+            report = node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "a1 b1"))
+            assert report is not None
+            assert report.ok, report
+            world.see(world.ask(EVERYWHERE, world.cluster.cluster(number).ipv4).answered("a1 b1"))
+            report = node.put(*world.cluster.endpoints("web", "b1"))
+            assert report is not None
+            assert report.ok
+            assert node.check()
+            assert not node.difference()
+            assert node.backend.probe().usable
+    world.node.restart()

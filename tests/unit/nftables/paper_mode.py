@@ -43,6 +43,7 @@ class PaperBackend(NftablesBackend):
     """The mode, for any number of processes one after another."""
 
     def __init__(self, paper: Paper | None = None, *, everywhere: bool = False) -> None:
+        super().__init__()
         self.paper = paper or Paper()
         self.node_ports_everywhere = everywhere  # type: ignore[misc]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kproxy_core.model.addresses import Address
+from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.plugin.backend import Capability, Support
 from kproxy_core.program.delta import Delta
@@ -40,6 +40,9 @@ class NftablesBackend:
     )
     node_ports_everywhere: Final = False
 
+    def __init__(self) -> None:
+        self._families = frozenset(Family)
+
     def probe(self) -> Support:
         """Try each kind of object in a transaction that is taken back."""
         return probe()
@@ -47,12 +50,14 @@ class NftablesBackend:
     def compile(
         self, port: ServicePort, node: NodeContext, previous: Fragment[Key, Value] | None, fresh_id: int
     ) -> Fragment[Key, Value]:
-        """Render one Service port into elements, and the chains that its actions need."""
+        """Render one Service port into elements, and the chains that its actions need; into nothing without its family."""
+        if port.family not in self._families:
+            return Fragment()
         return compile_port(port, node, previous, fresh_id)
 
     def scaffold(self, node: NodeContext) -> Mapping[Key, Value]:
         """Render tables, sets and base chains."""
-        return scaffold(node)
+        return scaffold(node, self._families)
 
     def canonical(self, program: Program[Key, Value]) -> Canonical:
         """Return the objects modulo ids and slots."""
@@ -71,5 +76,7 @@ class NftablesBackend:
         return ((endpoint.address, endpoint.port) for endpoint in port.serving)
 
     def open(self) -> NftablesDataplane:
-        """Open netlink in the current network namespace."""
-        return NftablesDataplane()
+        """Open netlink in the current network namespace; from then on only the families that there are count."""
+        dataplane = NftablesDataplane()
+        self._families = dataplane.families
+        return dataplane

@@ -52,12 +52,16 @@ class _ReadBack:
 
 def probe() -> Support:
     """Try each feature in each family; IPv6 is not asked for where the kernel runs without it."""
-    families = [family for family in Family if family is Family.IPV4 or _IPV6_INTERFACES.exists()]
     try:
         with NftSocket() as socket:
-            return Support(findings=tuple(_finding(trial, socket.commit(trial.operations)) for trial in trials(families)))
+            return Support(findings=tuple(_finding(trial, socket.commit(trial.operations)) for trial in trials(_families())))
     except KernelError as error:
         return Support(findings=(Finding(name="nf_tables", ok=False, message=str(error), remedy=_remedy(error, _NO_NF_TABLES)),))
+
+
+def _families() -> list[Family]:
+    """Return the families that this kernel has; without IPv6 it may refuse its tables, and IPv4 is to be served all the same."""
+    return [family for family in Family if family is Family.IPV4 or _IPV6_INTERFACES.exists()]
 
 
 def _finding(trial: Trial, result: CommitResult) -> Finding:
@@ -83,6 +87,7 @@ class NftablesDataplane:
             self._watch = NftWatch([self._socket.port])
         except KernelError as error:
             raise UnsupportedError(f"nf_tables cannot be used: {_remedy(error, str(error))}") from error
+        self.families: Final = frozenset(_families())
         self._handles: frozenset[int] = frozenset()
         self._suspects: tuple[ForeignChange, ...] = ()
         self._read_cost = 0.0
@@ -108,7 +113,7 @@ class NftablesDataplane:
         objects: dict[Key, Value] = {}
         handles: set[int] = set()
         for table in self._socket.tables():
-            if _is_ours(table):
+            if self._is_kept(table):
                 family = Family(table.family)
                 handles.add(table.handle or 0)
                 objects[FAMILY_NAMES[family], "table"] = number(table.flags) if table.flags else b""
@@ -198,7 +203,10 @@ class NftablesDataplane:
         return whole
 
     def _table_handles(self) -> frozenset[int]:
-        return frozenset(table.handle or 0 for table in self._socket.tables() if _is_ours(table))
+        return frozenset(table.handle or 0 for table in self._socket.tables() if self._is_kept(table))
+
+    def _is_kept(self, table: nft_objects.Table) -> bool:
+        return _is_ours(table) and Family(table.family) in self.families
 
     # -- watching
 

@@ -31,8 +31,8 @@ from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain
 _SHAPES: Final = {f"{FAMILY_NAMES[family]} {shape.name}": shape for family in Family for shape in sets.shapes(family).values()}
 _CODECS: Final = {place: ElementCodec.of(shape) for place, shape in _SHAPES.items()}
 
-_DATA: Final = (*sorted(sets.KEYED_BY_ID), sets.HAIRPIN, sets.DISPATCH, sets.NODE_PORT_DISPATCH)
-"""What ways lead to, in the order in which it is made."""
+_DATA: Final = (sets.HAIRPIN, *sorted(sets.KEYED_BY_ID), sets.DISPATCH, sets.NODE_PORT_DISPATCH)
+"""What ways lead to, in the order in which it is made; an endpoint put into a slot that is in use gets connections at once."""
 _WAYS: Final = (
     sets.SERVICES,
     sets.NODE_PORT_SERVICES,

@@ -4,6 +4,7 @@ All chains are of type nat: the kernel asks them about the first packet of a con
 rule of ours. Hooks and priorities are those of destination and source NAT (``dstnat`` -100, ``srcnat`` 100), as in kube-proxy.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from kproxy_core.model.addresses import Address, Family, Network
@@ -55,10 +56,10 @@ _LOOPBACK: Final = {
 }
 
 
-def scaffold(node: NodeContext) -> dict[Key, Value]:
-    """Render both families' tables without any Service."""
+def scaffold(node: NodeContext, families: Iterable[Family] = Family) -> dict[Key, Value]:
+    """Render the families' tables without any Service."""
     result: dict[Key, Value] = {}
-    for family in Family:
+    for family in families:
         name = FAMILY_NAMES[family]
         result[name, "table"] = b""
         result.update(sets.shapes(family))
