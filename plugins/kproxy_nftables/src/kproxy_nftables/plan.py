@@ -285,17 +285,21 @@ def _replace_ranges(place: str, added: Places, removed: Places) -> list[Operatio
 
     Takes what it does out of ``added`` and ``removed``.
     """
-    fresh, stale = added.get(place, {}), removed.get(place, {})
-    both = {key[:4] for key in fresh} & {key[:4] for key in stale}
+    fresh, stale = _by_id(added.get(place, {})), _by_id(removed.get(place, {}))
     operations: list[Operation] = []
-    for identity in sorted(both, key=str):
-        swap = _delete_elements(place, _take(stale, identity)) + _add_elements(place, _take(fresh, identity))
+    for identity in fresh.keys() & stale.keys():
+        swap = _delete_elements(place, _pick(removed, place, stale[identity]))
+        swap += _add_elements(place, _pick(added, place, fresh[identity]))
         operations += cut_before([evolve(operation, cut=False) for operation in swap])
     return operations
 
 
-def _take(items: Items, prefix: str | bytes) -> Items:
-    return {key: items.pop(key) for key in [key for key in items if key[: len(prefix)] == prefix]}
+def _by_id(items: Items) -> dict[str | bytes, list[str | bytes]]:
+    """Return the keys of elements by the id that they begin with."""
+    found: dict[str | bytes, list[str | bytes]] = defaultdict(list)
+    for key in items:
+        found[key[:4]].append(key)
+    return found
 
 
 def _move_frontends(family_name: str, services: str, places: Change) -> list[Operation]:
