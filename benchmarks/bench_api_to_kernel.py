@@ -223,12 +223,17 @@ class _Daemon:
 
     def phases(self) -> dict[str, float]:
         """Return the seconds of the sync's phases, from the daemon's metrics."""
-        connection = http.client.HTTPConnection("127.0.0.1", METRICS_PORT, timeout=10)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        found = re.findall(r'^kproxy_sync_phase_seconds_total\{phase="(\w+)"\} (\S+)$', text, re.MULTILINE)
-        return {phase: float(seconds) for phase, seconds in found}
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            connection = http.client.HTTPConnection("127.0.0.1", METRICS_PORT, timeout=10)
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+            connection.close()
+            found = re.findall(r'^kproxy_sync_phase_seconds_total\{phase="(\w+)"\} (\S+)$', text, re.MULTILINE)
+            # The log tells of the sync a moment before the metrics do.
+            if found:
+                return {phase: float(seconds) for phase, seconds in found}
+        raise RuntimeError("the metrics tell of no sync")
 
 
 def _processor_seconds(stat: Path) -> float:
