@@ -27,7 +27,9 @@ def run(session: nox.Session, program: str, *arguments: str, env: dict[str, str]
     session.run("tools/python-venv.sh", str(ENVIRONMENT), *requirements, external=True, log=False)
     # An ordinary user's search path on Debian leaves out the folders of nft and ip.
     path = os.pathsep.join([str(ROOT / ENVIRONMENT / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    session.run(str(ROOT / ENVIRONMENT / "bin" / program), *arguments, env={"PATH": path, **(env or {})}, external=True)
+    command = str(ROOT / ENVIRONMENT / "bin" / program)
+    as_root = ["tools/as-root.sh"] if program == "pytest" else []
+    session.run(*as_root, command, *arguments, env={"PATH": path, **(env or {})}, external=True)
 
 
 def existing(paths: list[str]) -> list[str]:
