@@ -70,9 +70,8 @@ def test_x1_a_neighbour_does_not_reach_node_ports_on_loopback(world: World, nft:
         stdin="table inet witness { counter came { }\n chain c { type filter hook prerouting priority raw;"
         f" ip daddr 127.0.0.1 tcp dport {30000 + number} iif != lo counter name came; }}; }}",
     )
-    with outside.enter():
-        was = _route_localnet()
-    outside.run(["sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1"])
+    was = outside.sysctl("net.ipv4.conf.all.route_localnet")
+    outside.sysctl("net.ipv4.conf.all.route_localnet", 1)
     outside.run(["ip", "address", "del", "127.0.0.1/8", "dev", "lo"])
     outside.run(["ip", "route", "add", "127.0.0.1", "via", node.ipv4, "src", outside.ipv4])
     try:
@@ -80,7 +79,7 @@ def test_x1_a_neighbour_does_not_reach_node_ports_on_loopback(world: World, nft:
     finally:
         outside.run(["ip", "route", "del", "127.0.0.1", "via", node.ipv4])
         outside.run(["ip", "address", "add", "127.0.0.1/8", "dev", "lo"])
-        outside.run(["sysctl", "-qw", f"net.ipv4.conf.all.route_localnet={was}"])
+        outside.sysctl("net.ipv4.conf.all.route_localnet", was)
     listed = json.loads(nft("-j", "list", "counters", "table", "inet", "witness"))["nftables"]
     assert [item["counter"]["packets"] > 0 for item in listed if "counter" in item] == [True], "it came as far as the node"
     world.see(world.ask("outside", node.ipv4, 30000 + number, TCP).answered("a1"))
