@@ -4,10 +4,15 @@
 The default is the same examples each time, so that a change that did not cause a failure does not meet it.
 """
 
+import functools
 import os
+import resource
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kproxy_core.testing.lab.namespaces import CLONE_NEWNET, unshare
 
 # Examples are clusters and take a while to draw; on a busy machine none of that says anything about the code.
 settings.register_profile(
@@ -31,3 +36,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say above the last line what ``run-tests`` found before it started pytest: its exit status will be that of a failure."""
     if os.environ.get("KPROXY_CHECKS_FAILED"):
         terminalreporter.section("a check before the tests failed: see lint, types and docs above", red=True, bold=True)
+
+
+def pytest_configure() -> None:
+    """Allow as many open files as the system does: labs hold thousands of connections, and shells start with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Move into a network namespace of our own before the first test that uses the kernel, where root is one of a user namespace.
+
+    Such a root may go back only to namespaces of its user namespace, and the machine's network is none of them.
+    """
+    if item.get_closest_marker("kernel") or item.get_closest_marker("e2e"):
+        own_network_in_a_user_namespace()
+
+
+@functools.cache
+def own_network_in_a_user_namespace() -> None:
+    """Do so, once."""
+    everybody = ["0", "0", "4294967295"]
+    if os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() != everybody:
+        unshare(CLONE_NEWNET)
