@@ -1,5 +1,6 @@
 """Questions to servers, and the sockets that carry them: non-blocking, made in the namespace of the host that asks."""
 
+import abc
 import contextlib
 import errno
 import random
@@ -107,7 +108,7 @@ def reset_on_close(client: socket.socket) -> None:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-class Attempt:
+class Attempt(abc.ABC):
     """A question on its way. ``begin`` and ``proceed`` return the outcome once known, ``give_up`` the one at the deadline."""
 
     def __init__(self, question: Question) -> None:
@@ -165,11 +166,13 @@ class Attempt:
             # Rules of the host itself dropped it; a reject among them is told by an ICMP error that is still to come.
             self._locally_dropped = True
 
+    @abc.abstractmethod
     def _start(self, client: socket.socket) -> Outcome | None:
-        raise NotImplementedError
+        """Send the first thing; return the outcome if that tells it already."""
 
+    @abc.abstractmethod
     def _continue(self, client: socket.socket) -> Outcome | None:
-        raise NotImplementedError
+        """Take what has arrived; return the outcome once it is known."""
 
     def _answer(self, line: bytes, source: tuple[str, int]) -> Answer:
         return parse_answer(line, source, time.monotonic() - self.started)
