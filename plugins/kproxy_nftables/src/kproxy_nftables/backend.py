@@ -64,7 +64,7 @@ class NftablesBackend:
         return canonical(program)
 
     def plan(self, before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
-        """Order a delta into the messages of up to three transactions."""
+        """Order a delta into the messages of up to four transactions."""
         return plan(before, delta)
 
     def render(self, program: Program[Key, Value]) -> str:
