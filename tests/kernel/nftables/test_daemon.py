@@ -17,7 +17,7 @@ from kproxy_core.testing.lab import Answer, Lab, UdpFlow, ask, hold
 from kproxy_core.testing.manifests import manifests
 
 from .test_lasting import clients_of
-from .world import EVERYWHERE, SURE, TCP, World, everything, see_everything, unreachable
+from .world import EVERYWHERE, SURE, TCP, World, everything, see_everything
 
 pytestmark = pytest.mark.kernel
 
@@ -220,7 +220,7 @@ def test_node_addresses_are_followed(world: World, daemon: Daemon) -> None:
     asked = world.ask(EVERYWHERE, address, 31201, TCP)
     node.add_address(f"{address}/24")
     try:
-        world.see(unreachable(world.ask(EVERYWHERE, node.ipv4, 31201, TCP)))
+        world.see(world.ask(EVERYWHERE, node.ipv4, 31201, TCP).unreachable())
         daemon.wait(lambda: _is_served(world, address, 31201))
         world.see(asked.answered("a1 b1"))
     finally:

@@ -11,7 +11,7 @@ from kproxy_core.model.addresses import parse_address, parse_network
 from kproxy_core.model.objects import LoadBalancerIngress
 from kproxy_core.testing.lab import AddressPair, Host
 
-from .world import ALL, EVERYWHERE, TCP_UDP, World, servers, unreachable
+from .world import ALL, EVERYWHERE, TCP_UDP, World, servers
 
 pytestmark = pytest.mark.kernel
 
@@ -99,9 +99,9 @@ def test_node_ports_answer_on_primary_addresses_alone(world: World, second_addre
     world.see(
         world.ask("a2 abr2 outside", world.node_addresses(), node_port, times=3).answered("a1 abr1 b1", client="masqueraded"),
         world.ask("node", world.node_addresses(), node_port, times=3).answered("a1 abr1 b1"),
-        unreachable(world.ask(EVERYWHERE, second_address, node_port, TCP_UDP)),
-        unreachable(world.ask("node abr2", bridge, node_port, TCP_UDP)),
-        unreachable(world.ask("node", LOOPBACK, node_port, TCP_UDP)),
+        world.ask(EVERYWHERE, second_address, node_port, TCP_UDP).unreachable(),
+        world.ask("node abr2", bridge, node_port, TCP_UDP).unreachable(),
+        world.ask("node", LOOPBACK, node_port, TCP_UDP).unreachable(),
     )
 
 
@@ -112,7 +112,7 @@ def test_node_port_addresses_by_range_follow_addresses_that_come_and_go(world: W
     world.node.restart(evolve(world.defaults, node_port_addresses=ranges))
     service = world.cluster.service("web", number, f"t=80@{node_port} u=80/udp@{node_port} s=80/sctp@{node_port}")
     world.node.set(service, *world.cluster.endpoints("web", "a1 b1"), world.cluster.node())
-    world.see(unreachable(world.ask(EVERYWHERE, world.node_addresses(), node_port, TCP_UDP)))
+    world.see(world.ask(EVERYWHERE, world.node_addresses(), node_port, TCP_UDP).unreachable())
     _give(world.lab.node, SECOND)
     try:
         report = world.node.see_addresses()
@@ -120,8 +120,8 @@ def test_node_port_addresses_by_range_follow_addresses_that_come_and_go(world: W
         assert report.operations == 2  # an element in each family
         world.see(
             world.ask(EVERYWHERE, SECOND, node_port).answered("a1 b1"),
-            unreachable(world.ask(EVERYWHERE, world.node_addresses(), node_port, TCP_UDP)),
-            unreachable(world.ask("node", LOOPBACK, node_port, TCP_UDP)),
+            world.ask(EVERYWHERE, world.node_addresses(), node_port, TCP_UDP).unreachable(),
+            world.ask("node", LOOPBACK, node_port, TCP_UDP).unreachable(),
         )
     finally:
         _take(world.lab.node, SECOND)
@@ -143,9 +143,9 @@ def test_node_ports_on_every_address(world: World, second_address: AddressPair) 
         world.ask(EVERYWHERE, world.node_addresses(), node_port).answered("a1 b1"),
         world.ask(EVERYWHERE, second_address, node_port).answered("a1 b1"),
         world.ask("a2 abr2 node", bridge, node_port).answered("a1 b1"),
-        unreachable(world.ask("node", LOOPBACK, node_port, TCP_UDP)),
+        world.ask("node", LOOPBACK, node_port, TCP_UDP).unreachable(),
         # Others' addresses are no business of ours, though they pass through.
-        unreachable(world.ask("a2 abr2", AddressPair(ipv4=world.lab.node2.ipv4, ipv6=world.lab.node2.ipv6), node_port, TCP_UDP)),
+        world.ask("a2 abr2", AddressPair(ipv4=world.lab.node2.ipv4, ipv6=world.lab.node2.ipv6), node_port, TCP_UDP).unreachable(),
     )
 
 

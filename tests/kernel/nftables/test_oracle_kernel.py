@@ -35,7 +35,6 @@ def atlas(shared_world: World) -> Iterator[Atlas]:
     shared_world.reset()
     for host in lab.hosts.values():
         lab.serve(host, ServerPlan(ports=SERVED_PORTS[2:], protocols=ALL))
-        lab.serve(host, ServerPlan(ports=(8081,), protocols=ALL[2:]))
     for address in SECOND:
         lab.node.add_address(address)
     lab.route_services(lab.node, *BY_WAY_OF_THE_NODE[:1], *BY_WAY_OF_THE_NODE[2:3])
