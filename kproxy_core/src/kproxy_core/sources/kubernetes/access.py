@@ -11,14 +11,10 @@ from typing import Any
 
 import yaml
 from attrs import field, frozen
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException
-from kubernetes.config.exec_provider import ExecProvider
-from kubernetes.config.incluster_config import InClusterConfigLoader
-from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from kproxy_core.sources.kubernetes.credentials import Credentials, ExecCredentials, FixedCredentials, TokenFile
 from kproxy_core.sources.kubernetes.errors import AccessError, CredentialsError
+from kproxy_core.sources.kubernetes.official import CLIENT
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet puts a Pod's token and the cluster's authority."""
@@ -85,10 +81,12 @@ class _FirstKept:
 
 def _load_in_cluster(directory: Path, environ: Mapping[str, str]) -> Loaded:
     token, authority = directory / "token", directory / "ca.crt"
-    configuration = Configuration()
+    configuration = CLIENT.Configuration()
     try:
-        InClusterConfigLoader(str(token), str(authority), try_refresh_token=False, environ=environ).load_and_set(configuration)
-    except (ConfigException, OSError) as error:
+        CLIENT.InClusterConfigLoader(str(token), str(authority), try_refresh_token=False, environ=environ).load_and_set(
+            configuration
+        )
+    except (CLIENT.ConfigException, OSError) as error:
         raise AccessError(
             f"no access to the API server as a Pod ({str(error).rstrip('.')}): run in a Pod with a service account, name a "
             "kubeconfig (clientConnection.kubeconfig, --kubeconfig), or go without a cluster (--source manifests:DIR)"
@@ -102,14 +100,14 @@ def _load_kubeconfig(path: str, context: str | None, server: str) -> Loaded:
     present = tuple(part for part in paths if part.exists())
     if not present:
         raise AccessError(f"kubeconfig {path}: no such file")
-    configuration = Configuration()
+    configuration = CLIENT.Configuration()
     try:
-        config = KubeConfigMerger(path).config
+        config = CLIENT.KubeConfigMerger(path).config
         credentials, own = _own_credentials(config, context)
-        KubeConfigLoader(config_dict=config, active_context=context, config_base_path=None).load_and_set(configuration)
+        CLIENT.KubeConfigLoader(config_dict=config, active_context=context, config_base_path=None).load_and_set(configuration)
     except yaml.YAMLError as error:
         raise AccessError(f"kubeconfig {path} is no YAML: {' '.join(str(error).split())}") from error
-    except (ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (CLIENT.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise AccessError(f"kubeconfig {path}: {error}") from error
     if server:
         configuration.host = server.rstrip("/")
@@ -140,7 +138,7 @@ def _own_credentials(config: Any, context: str | None) -> tuple[Credentials | No
         return TokenFile(base / token_file), ()
     if user.value.get("exec") and not user.value.get("token"):
         cluster = config["clusters"].get_with_name(chosen["cluster"])["cluster"]
-        provider = ExecProvider(user["exec"], str(base), cluster)
+        provider = CLIENT.ExecProvider(user["exec"], str(base), cluster)
         command = str(user.value.pop("exec")["command"])
         return ExecCredentials(command, _running(provider, command)), ()
     return None, ()
@@ -150,7 +148,7 @@ def _running(provider: Any, command: str) -> Callable[[], Mapping[str, Any]]:
     def run() -> Mapping[str, Any]:
         try:
             status: Mapping[str, Any] = provider.run()
-        except ConfigException as error:
+        except CLIENT.ConfigException as error:
             raise CredentialsError(f"the credential program {command} failed: {error}") from error
         return status
 

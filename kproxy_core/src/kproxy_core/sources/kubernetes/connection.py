@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import urllib3
 from attrs import frozen
-from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import (
     HTTPError,
     InsecureRequestWarning,
@@ -30,6 +29,7 @@ from kproxy_core.sources.kubernetes.errors import (
     TransportError,
 )
 from kproxy_core.sources.kubernetes.events import LONGEST_MESSAGE, Refusal, refusal
+from kproxy_core.sources.kubernetes.official import CLIENT
 from kproxy_core.sources.kubernetes.sockets import OpenSockets, track
 
 log = logging.getLogger("kproxy.kubernetes")
@@ -203,7 +203,7 @@ def _new_pool(loaded: Loaded) -> _Pool:
         urllib3.disable_warnings(InsecureRequestWarning)
     stamps = _stamps(loaded.files)
     sockets = OpenSockets()
-    manager = RESTClientObject(configuration).pool_manager
+    manager = CLIENT.RESTClientObject(configuration).pool_manager
     track(manager, sockets)
     return _Pool(
         manager=manager,
