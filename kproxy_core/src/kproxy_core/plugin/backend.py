@@ -1,5 +1,7 @@
 """The typed contract of a proxy mode: a pure Backend, and the Dataplane it opens, which alone meets the kernel.
 
+A mode inherits from both, and so gets what most modes leave as it is: ``companions``, ``claims``, ``counters`` and ``trace``.
+
 Contract version 0: provisional until five modes have lived in it.
 """
 
@@ -12,7 +14,9 @@ from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.names import ServicePortKey
-from kproxy_core.model.state import NodeContext, ServicePort
+from kproxy_core.model.packet import Packet, Verdict
+from kproxy_core.model.state import FrontendRule, NodeContext, Origin, ServicePort
+from kproxy_core.plugin.errors import UnsupportedError
 from kproxy_core.program.delta import Delta
 from kproxy_core.program.program import Fragment, K, Program, V
 
@@ -32,6 +36,8 @@ class Capability(enum.Enum):
     SURVIVES_CRASH = "goes on forwarding when the daemon is killed"
     DRIFT_NOTIFIED = "is told by the kernel when somebody else changes its rules"
     DRIFT_CERTAIN = "cannot miss that somebody else changes its rules, so that it need not compare them every now and then"
+    COUNTERS = "counts connections by Service and endpoint"
+    TRACE = "tells what its rules do with a packet"
 
 
 @frozen(kw_only=True)
@@ -102,6 +108,46 @@ class Leftovers:
         return bool(self.lines)
 
 
+@frozen(kw_only=True)
+class Companion:
+    """A mode that another one wants beneath it, for what it does not claim (see :meth:`Backend.claims`).
+
+    ``purpose`` says what for, as the end of "without it nothing ...": ``serves clients outside the node``. Without a
+    ``required`` companion the mode cannot run; without another one what it leaves is not served, and the log says so.
+    """
+
+    mode: str
+    purpose: str
+    required: bool = True
+
+
+@frozen(kw_only=True)
+class Traffic:
+    """What an endpoint has got through one Service port: connections (or UDP flows), and bytes each way, None where not known.
+
+    Counted since the kernel's objects were made: a reader takes a smaller number for a new beginning, as Prometheus does.
+    """
+
+    connections: int
+    bytes_to_endpoint: int | None = None
+    bytes_to_client: int | None = None
+
+
+Counters = Mapping[ServicePortKey, Mapping[tuple[Address, int], Traffic]]
+"""Traffic by Service port and by the endpoint's address and port."""
+
+
+@frozen(kw_only=True)
+class Trace:
+    """What the kernel's objects do with the first packet of a connection, told step by step, one line each, for people.
+
+    ``verdict`` is :class:`~kproxy_core.model.packet.Untouched` where the packet passes the mode by, None where it cannot be told.
+    """
+
+    lines: tuple[str, ...]
+    verdict: Verdict | None = None
+
+
 class Dataplane(Protocol[K, V]):
     """The kernel's side of a mode, in the network namespace it was opened in. Called from one thread only."""
 
@@ -130,6 +176,22 @@ class Dataplane(Protocol[K, V]):
     def lookup(self, port: ServicePort) -> Mapping[K, V]:
         """Return what the kernel holds now for one Service port (its own objects, and the shared ones it needs)."""
         ...
+
+    def counters(self) -> Counters:
+        """Return what the kernel has counted. Asked only of a mode with the capability ``COUNTERS``; for metrics, at each scrape.
+
+        Raises ``UnsupportedError`` unless a mode does better, :class:`~kproxy_core.plugin.errors.ApplyError` when the kernel
+        cannot be read now.
+        """
+        raise UnsupportedError("this mode does not count")
+
+    def trace(self, packet: Packet) -> Trace:
+        """Follow a packet through what the kernel holds, without sending one. Asked only of a mode with the capability ``TRACE``.
+
+        Raises ``UnsupportedError`` unless a mode does better, :class:`~kproxy_core.plugin.errors.ApplyError` when the kernel
+        cannot be read now.
+        """
+        raise UnsupportedError(f"this mode cannot follow a packet (to {packet.destination})")
 
     def leftovers(self) -> Leftovers:
         """Tell what of this mode is in the kernel; changes nothing."""
@@ -165,6 +227,23 @@ class Backend(Protocol[K, V]):
     def node_ports_everywhere(self) -> bool:
         """Its default for ``nodePortAddresses``: every local address, or the primary ones (kube-proxy differs by mode)."""
         ...
+
+    @property
+    def companions(self) -> tuple[Companion, ...]:
+        """The modes it wants beneath it, for what it does not claim; never itself, not even by way of others."""
+        return ()
+
+    def claims(self, port: ServicePort, rule: FrontendRule, origin: Origin) -> bool:
+        """Say whether it serves traffic of ``origin`` to the frontend of ``rule``; what it leaves, its companions serve.
+
+        Pure, and asked for every origin of every rule. The mode gets each rule of which it claims anything, its companion each
+        rule of which anything is left, both of them the whole rule. So two things are the mode's part: to let traffic pass that
+        it does not claim, and to meet what it claims before its companion does. Nor may a mode with companions refuse what it
+        does not know, such as another port of a cluster address, which a companion may serve: it leaves at least one origin of
+        every ClusterIP, so that the companion knows which addresses are in use.
+        """
+        del port, rule, origin
+        return True
 
     def probe(self) -> Support:
         """Try what the mode needs in the current network namespace and leave nothing behind. Tries; never compares versions."""

@@ -27,7 +27,7 @@ from kproxy_core.model.state import (
     Reject,
     ServicePort,
 )
-from kproxy_core.plugin.backend import ApplyResult, Capability, Drift, Failure, Leftovers, Support
+from kproxy_core.plugin.backend import ApplyResult, Backend, Capability, Dataplane, Drift, Failure, Leftovers, Support
 from kproxy_core.plugin.errors import ApplyError
 from kproxy_core.program.delta import Delta
 from kproxy_core.program.program import Fragment, Program
@@ -117,7 +117,7 @@ class MemoryKernel:
 
 
 @frozen
-class MemoryBackend:
+class MemoryBackend(Backend[Key, Value]):
     """The mode.
 
     Its objects, by kind:
@@ -222,7 +222,7 @@ class MemoryBackend:
         return MemoryDataplane(self.kernel, atomic=self.atomic)
 
 
-class MemoryDataplane:
+class MemoryDataplane(Dataplane[Key, Value]):
     """The kernel as one process sees it."""
 
     def __init__(self, kernel: MemoryKernel, *, atomic: bool = False) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.state import NodeContext, ServicePort
-from kproxy_core.plugin.backend import Capability, Support
+from kproxy_core.plugin.backend import Backend, Capability, Support
 from kproxy_core.program.delta import Delta
 from kproxy_core.program.program import Fragment, Program
 from kproxy_core.wire.nft_operations import Operation
@@ -20,7 +20,7 @@ from kproxy_nftables.scaffold import scaffold
 MODE: Final = "nftables"
 
 
-class NftablesBackend:
+class NftablesBackend(Backend[Key, Value]):
     """Services as elements of a constant number of sets, picked from by a constant number of rules."""
 
     name: Final = MODE

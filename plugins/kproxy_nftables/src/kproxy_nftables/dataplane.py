@@ -15,7 +15,7 @@ from kproxy_core.kernel.nft_watch import ForeignChange, NftWatch
 from kproxy_core.kernel.nftables import CommitResult, NftSocket, OperationError
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import ServicePort
-from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Finding, Leftovers, Support
+from kproxy_core.plugin.backend import ApplyResult, Dataplane, Drift, Failure, Finding, Leftovers, Support
 from kproxy_core.plugin.errors import ApplyError, UnsupportedError
 from kproxy_core.program.program import Program
 from kproxy_core.wire import netlink, nfnetlink, nft_objects
@@ -78,7 +78,7 @@ def _remedy(error: KernelError, otherwise: str) -> str:
     return otherwise
 
 
-class NftablesDataplane:
+class NftablesDataplane(Dataplane[Key, Value]):
     """nf_tables of the network namespace it was opened in."""
 
     def __init__(self) -> None:
