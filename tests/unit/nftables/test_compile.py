@@ -29,7 +29,7 @@ from kproxy_core.model.state import (
 from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.program import Fragment
 from kproxy_core.wire.nft_data import DROP, Verdict, goto
-from kproxy_nftables.actions import MAX_STICKY_SLOTS, Action, Ending, Mark, Pick, action_number, chain_name
+from kproxy_nftables.actions import MAX_STICKY_SLOTS, Action, Ending, Mark, Pick, action_number, action_of, chain_name
 from kproxy_nftables.compile import compile_port
 from kproxy_nftables.objects import Key, Owned, Value, parse_owner
 
@@ -244,6 +244,7 @@ def test_actions_have_numbers_and_chains_of_their_own(one: Action, other: Action
     numbers = action_number(one), action_number(other)
     assert all(0 <= number < 1 << 32 for number in numbers)
     assert (numbers[0] == numbers[1]) == (one == other)
+    assert tuple(map(action_of, numbers)) == (one, other)
     assert (chain_name(one, node_port) == chain_name(other, node_port)) == (one == other)
     assert chain_name(one, True) != chain_name(one, False) or one is Ending.REJECT
 
@@ -253,6 +254,11 @@ def test_so_have_actions_of_large_services(small: Pick, size: int) -> None:
     large = evolve(small, count=size, timeout=0)
     assert action_number(large) < 1 << 31
     assert action_number(large) != action_number(small) or large == small
+    assert action_of(action_number(large)) == large
+
+
+def test_numbers_below_those_of_actions_mean_nothing() -> None:
+    assert [action_of(number) for number in (0, 4, 15)] == [None, None, None]
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/b", "/b/TCP", "a//TCP", "a/b/ICMP", "a/b:c/tcp", "//"])

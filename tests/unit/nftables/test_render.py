@@ -1,17 +1,24 @@
 """Programs as text: what ``kproxy render`` prints, held against files. KPROXY_GOLDEN=write writes them anew, to be looked at."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from kproxy_core.config.settings import DetectLocalMode, NodePortScope, Settings
-from kproxy_core.model.addresses import parse_address, parse_network
+from kproxy_core.model.addresses import Family, parse_address, parse_network
 from kproxy_core.model.changes import WatchedObject
+from kproxy_core.model.names import Protocol
 from kproxy_core.model.snapshot import ClusterSnapshot, Kind
+from kproxy_core.program.program import Program, objects
 from kproxy_core.testing.node import read_manifests
 from kproxy_core.testing.oracle import Scene, Site
+from kproxy_nftables import sets
+from kproxy_nftables.attribution import attribute
+from kproxy_nftables.objects import Key, Owned, Value, address_and_port, number, number_pair, protocol_and_port
+from kproxy_nftables.scaffold import scaffold
 
 from .on_paper import BACKEND, compiled, resolved
 
@@ -113,13 +120,55 @@ def scene_of(objects: tuple[WatchedObject, ...], settings: Settings) -> Scene:
     return Scene(snapshot=snapshot, settings=settings, site=Site(name="n1", addresses=(parse_address("192.0.2.1"),)))
 
 
+def program_of(name: str) -> Program[Key, Value]:
+    """The program of one of the cases."""
+    text, settings = CASES[name]
+    return compiled(resolved(scene_of(read_manifests(text), settings)))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_programs_are_rendered_as_agreed(name: str) -> None:
-    text, settings = CASES[name]
-    program = compiled(resolved(scene_of(read_manifests(text), settings)))
-    rendered = BACKEND.render(program)
+    rendered = BACKEND.render(program_of(name))
     path = FOLDER / f"{name}.txt"
     if os.environ.get("KPROXY_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)
         path.write_text(rendered)
     assert rendered == path.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_element_is_told_once(name: str) -> None:
+    """With its Service, or where it is."""
+    program = program_of(name)
+    elements = [(place, key) for place, key in objects(program) if isinstance(key, bytes)]
+    rendered = BACKEND.render(program)
+    told = sum(int(count) for count in re.findall(r"# (\d+) elements?, told", rendered))
+    assert told + len(re.findall(r"^\t\t\t.*,$", rendered, re.MULTILINE)) == len(elements)
+
+
+def test_what_is_nobodys_or_leads_nowhere_is_shown_as_it_is() -> None:
+    """A program may have been read from a kernel in which others have been at work."""
+    ip, port = parse_address("10.96.0.10"), protocol_and_port(Protocol.TCP, 80)
+    address, endpoint = ip + port, address_and_port(parse_address("10.1.0.2"), 8080)
+    found: dict[Key, Value] = {
+        **scaffold(resolved(scene_of((), USUAL)).node, [Family.IPV4]),
+        (f"ip {sets.SERVICES}", address): Owned(number(7), "default/web/TCP"),
+        (f"ip {sets.ACTIONS}", address): number(5),
+        (f"ip {sets.OUTSIDE_ACTIONS}", address[:-4] + b"\0\x51\0\0"): number(2),
+        (f"ip {sets.ENDPOINTS}", number_pair(8, 0)): endpoint,
+        (f"ip {sets.STICKY_SLOTS}", number_pair(7, 0)): number(99),
+    }
+    rendered = BACKEND.render(attribute(found))
+    assert "service default/web/TCP { # id 7" in rendered
+    assert "tcp 10.96.0.10:80 -> action 5" in rendered
+    assert "endpoints: nothing (number 99)" in rendered
+    assert "10.96.0.10 . tcp . 81 : 2," in rendered
+    assert "8 . 0 : 10.1.0.2 . 8080," in rendered
+
+
+def test_weights_are_told() -> None:
+    weights = 'annotations: {kproxy.dev/weights: "10.244.1.5=3"}'
+    text = PLAIN.replace("{name: web, namespace: shop}", f"{{name: web, namespace: shop, {weights}}}")
+    rendered = BACKEND.render(compiled(resolved(scene_of(read_manifests(text), USUAL))))
+    assert "choose among 4" in rendered
+    assert "endpoints: 10.244.1.5:8080 x3, 10.244.2.5:8080 x1" in rendered

@@ -37,7 +37,7 @@ EXAMPLES = (
 @output_options
 @click.pass_context
 def command(context: click.Context, /, manifests: str, node_addresses: "tuple[Address, ...]", **options: Any) -> None:
-    """Print the rules that manifests lead to, in the usual notation of the mode. Needs no root and changes nothing.
+    """Print the rules that manifests lead to, in words or the usual notation of the mode. Needs no root and changes nothing.
 
     What is odd about the manifests goes to standard error. A file that cannot be read ends it with 1; with --strict, so does any
     error or warning about what is in them. With --output json it prints what was decided, before any mode has a say: for each

@@ -103,6 +103,18 @@ def action_number(action: Action) -> int:
     return (1 << 31) + (action.count * _TIMEOUTS + action.timeout) * _FLAG_COMBINATIONS + flags
 
 
+def action_of(number: int) -> Action | None:
+    """Return the action that has a number; None if there is no such action."""
+    if number < _FIRST_FORWARD:
+        return Ending(number) if number in set(Ending) else None
+    sticky = number >> 31
+    rest, flags = divmod(number - (1 << 31 if sticky else _FIRST_FORWARD), _FLAG_COMBINATIONS)
+    count, timeout = divmod(rest, _TIMEOUTS) if sticky else (rest, 0)
+    mark, scope_and_restriction = divmod(flags, 4)
+    scope = EndpointScope.LOCAL if scope_and_restriction & 2 else EndpointScope.CLUSTER
+    return Pick(count=count, scope=scope, mark=Mark(mark), restricted=bool(scope_and_restriction & 1), timeout=timeout)
+
+
 def chain_name(action: Action, node_port: bool) -> str:
     """Return the name of the action's chain, for people: ``pick-3-local-masquerade-unless-pod``."""
     prefix = "node-port-" if node_port else ""
