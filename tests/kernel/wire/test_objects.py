@@ -203,6 +203,20 @@ def test_many_elements_go_in_and_out_packed(nftables: NftSocket) -> None:
     assert nftables.elements(codec) == []
 
 
+@pytest.mark.parametrize("kind", ["elements", "elements_with_comments", "full_elements"])
+def test_a_large_set_is_listed_whole_just_after_it_was_filled(nftables: NftSocket, kind: str) -> None:
+    """The kernel's hash table still grows then, beside the listing, which as it comes from the kernel most often lacks some."""
+    wanted = SETS["map of concatenations"]
+    codec = ElementCodec.of(wanted)
+    pairs = [(frontend(0x0A000000 + number, 80), struct.pack("=I", number)) for number in range(60_000)]
+    for _ in range(4):
+        assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(wanted), *codec.add(pairs)]).ok
+        listed = getattr(nftables, kind)(codec)
+        assert len(listed) == len(pairs)
+        assert {element.key if kind == "full_elements" else element[0] for element in listed} == {key for key, _ in pairs}
+        assert nftables.commit([nft_wire.delete(TABLE)]).ok
+
+
 @pytest.mark.parametrize(("key_length", "data_length"), [(1, 1), (2, 4), (3, 5), (4, 0), (16, 3), (5, 16), (64, 64)])
 def test_odd_lengths_go_in_and_out(key_length: int, data_length: int, nftables: NftSocket) -> None:
     more = {"data_type": DataType.INTEGER, "data_length": data_length, "flags": SetFlag.MAP} if data_length else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from attrs import frozen
@@ -169,15 +169,15 @@ class NftSocket(Closing):
         Wrap this and the next two in consistently(): the kernel does not say when a transaction came between (seen on 6.18),
         and a listing may then lack elements that were there throughout.
         """
-        return [pair for m in self._dump_elements(codec) for pair in codec.decode(m.payload)]
+        return self._all_once(codec, codec.decode, lambda pair: pair[0])
 
     def elements_with_comments(self, codec: ElementCodec) -> list[tuple[bytes, bytes, str | None]]:
         """As elements(), with the comments."""
-        return [item for m in self._dump_elements(codec) for item in codec.decode_with_comments(m.payload)]
+        return self._all_once(codec, codec.decode_with_comments, lambda item: item[0])
 
     def full_elements(self, codec: ElementCodec) -> list[Element]:
         """The elements of any set, with all they have."""
-        return [element for m in self._dump_elements(codec) for element in decode_elements(m.payload)]
+        return self._all_once(codec, decode_elements, lambda element: (element.key, element.key_end, element.flags))
 
     def element(self, codec: ElementCodec, key: bytes) -> Element | None:
         """One element by key; None when it is not there. Of an interval set: the interval that covers the key."""
@@ -187,9 +187,23 @@ class NftSocket(Closing):
             return None
         return next((element for m in answers for element in decode_elements(m.payload)), None)
 
-    def _dump_elements(self, codec: ElementCodec) -> list[Message]:
+    def _all_once(
+        self, codec: ElementCodec, decode: Callable[[bytes], Iterable[_T]], identity: Callable[[_T], Hashable]
+    ) -> list[_T]:
+        """List elements until each is there once.
+
+        For each buffer of a listing the kernel passes over as many elements as it has already told. When a large set was filled
+        just before, it is still rearranging its hash table beside that (seen on 6.18), and then as many elements are missing as
+        are there twice.
+        """
+        what = f"list elements of {codec.set_name}"
         wanted = netlink.string(1, codec.table) + netlink.string(2, codec.set_name)
-        return self._dump(MessageKind.GETSETELEM, codec.family, wanted, f"list elements of {codec.set_name}")
+        for _ in range(_READ_ATTEMPTS):
+            messages = self._dump(MessageKind.GETSETELEM, codec.family, wanted, what)
+            found = [element for message in messages for element in decode(message.payload)]
+            if len(set(map(identity, found))) == len(found):
+                return found
+        raise DumpInterruptedError(f"{what}: some were there twice in each of {_READ_ATTEMPTS} attempts")
 
     def _dump(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
         number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
