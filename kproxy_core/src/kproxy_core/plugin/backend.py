@@ -32,6 +32,7 @@ class Capability(enum.Enum):
     CLIENT_ADDRESS_KEPT = "keeps the client's address where the traffic policy asks for it"
     LOCALHOST_NODE_PORTS = "answers on NodePorts of loopback addresses"
     UNUSED_PORTS_REJECTED = "rejects ports that a service address does not serve"
+    TCP_RESET = "refuses TCP by RST, which no client misses"
     ATOMIC = "applies each step of a change as a whole or not at all"
     SURVIVES_CRASH = "goes on forwarding when the daemon is killed"
     DRIFT_NOTIFIED = "is told by the kernel when somebody else changes its rules"

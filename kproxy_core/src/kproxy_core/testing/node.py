@@ -98,13 +98,17 @@ class NodeUnderTest(Generic[B]):
 
     def restart(self, settings: Settings | None = None, cluster: Iterable[WatchedObject] | None = None) -> SyncReport | None:
         """Forget everything, as a new process with these settings (or the same), told this cluster (or the same)."""
-        snapshot = self._play.tracker.snapshot()
-        self._play.close()
-        self.settings = settings or self.settings
-        self._play = self._start()
+        snapshot = self.snapshot
+        self.restart_untold(settings)
         if cluster is None:
             return self.set(*objects_in(snapshot)) if snapshot.synced else None
         return self.set(*cluster)
+
+    def restart_untold(self, settings: Settings | None = None) -> None:
+        """The same, but the new process has not been told of any cluster yet."""
+        self._play.close()
+        self.settings = settings or self.settings
+        self._play = self._start()
 
     def _tell(self, changes: tuple[Change, ...]) -> SyncReport | None:
         return self._do(e.ChangesArrived(changes))

@@ -32,6 +32,7 @@ class NftablesBackend(Backend[Key, Value]):
             Capability.WEIGHTS,
             Capability.CLIENT_ADDRESS_KEPT,
             Capability.UNUSED_PORTS_REJECTED,
+            Capability.TCP_RESET,
             Capability.ATOMIC,
             Capability.SURVIVES_CRASH,
             Capability.DRIFT_NOTIFIED,
