@@ -16,7 +16,7 @@ from kproxy_core.wire.nft_constants import ICMP_PORT_UNREACHABLE, ICMPV6_PORT_UN
 from kproxy_core.wire.nft_data import Verdict as Leads
 from kproxy_core.wire.nft_elements import Element
 from kproxy_core.wire.nft_operations import Operation
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.backend import NftablesBackend
 from kproxy_nftables.objects import FAMILY_NAMES, Chain, Hook, Key, Owned, Rule, Value
 from kproxy_nftables.plan import phases
@@ -70,9 +70,14 @@ def read(tables: Tables) -> Objects:
         found.update(_chains(name, table))
         for each in table.sets.values():
             found[f"{name} set", each.shape.name] = each.shape
+            place = f"{name} {each.shape.name}"
+            if place in numbered.PLACES:
+                pairs = ((element.key, bytes(element.data)) for element in each.elements.values())  # type: ignore[arg-type]
+                found.update({(place, identity): packed for identity, packed in numbered.gathered(pairs).items()})
+                continue
             for element in each.elements.values():
                 key = element.key + (element.key_end or b"") if each.shape.flags & SetFlag.INTERVAL else element.key
-                found[f"{name} {each.shape.name}", key] = _value(each.shape.name, element)
+                found[place, key] = _value(each.shape.name, element)
     return found
 
 

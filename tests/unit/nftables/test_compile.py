@@ -29,6 +29,7 @@ from kproxy_core.model.state import (
 from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.program import Fragment
 from kproxy_core.wire.nft_data import DROP, Verdict, goto
+from kproxy_nftables import numbered
 from kproxy_nftables.actions import MAX_STICKY_SLOTS, Action, Ending, Mark, Pick, action_number, action_of, chain_name
 from kproxy_nftables.compile import compile_port
 from kproxy_nftables.objects import Key, Owned, Value, parse_owner
@@ -71,9 +72,9 @@ def compiled(port: ServicePort, previous: Fragment[Key, Value] | None = None, no
 
 
 def count(fragment: Fragment[Key, Value]) -> dict[str, int]:
-    """How many objects there are of each kind, families left out."""
+    """How many elements and chains there are of each kind, families left out."""
     found: dict[str, int] = {}
-    for place, _ in (*fragment.own, *fragment.shared):
+    for place, _ in (*numbered.spread(fragment.own), *fragment.shared):
         kind = place.partition(" ")[2]
         found[kind] = found.get(kind, 0) + 1
     return found
@@ -163,7 +164,8 @@ def test_what_the_core_never_decides_is_no_silent_guess(dispositions: Three) -> 
 
 
 def slots(fragment: Fragment[Key, Value], place: str = "ip endpoints") -> dict[bytes, Value]:
-    return {bytes(name)[4:]: value for (where, name), value in fragment.own.items() if where == place}  # type: ignore[arg-type]
+    elements = numbered.spread(fragment.own).items()
+    return {bytes(name)[4:]: value for (where, name), value in elements if where == place}  # type: ignore[arg-type]
 
 
 def test_an_endpoint_more_takes_the_next_slot_and_one_less_fills_the_gap() -> None:

@@ -15,9 +15,9 @@ from kproxy_core.model.snapshot import ClusterSnapshot, Kind
 from kproxy_core.program.program import Program, objects
 from kproxy_core.testing.node import read_manifests
 from kproxy_core.testing.oracle import Scene, Site
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.attribution import attribute
-from kproxy_nftables.objects import Key, Owned, Value, address_and_port, number, number_pair, protocol_and_port
+from kproxy_nftables.objects import Key, Owned, Value, address_and_port, number, protocol_and_port
 from kproxy_nftables.scaffold import scaffold
 
 from .on_paper import BACKEND, compiled, resolved
@@ -140,7 +140,7 @@ def test_programs_are_rendered_as_agreed(name: str) -> None:
 def test_each_element_is_told_once(name: str) -> None:
     """With its Service, or where it is."""
     program = program_of(name)
-    elements = [(place, key) for place, key in objects(program) if isinstance(key, bytes)]
+    elements = [(place, key) for place, key in numbered.spread(objects(program)) if isinstance(key, bytes)]
     rendered = BACKEND.render(program)
     told = sum(int(count) for count in re.findall(r"# (\d+) elements?, told", rendered))
     assert told + len(re.findall(r"^\t\t\t.*,$", rendered, re.MULTILINE)) == len(elements)
@@ -155,8 +155,8 @@ def test_what_is_nobodys_or_leads_nowhere_is_shown_as_it_is() -> None:
         (f"ip {sets.SERVICES}", address): Owned(number(7), "default/web/TCP"),
         (f"ip {sets.ACTIONS}", address): number(5),
         (f"ip {sets.OUTSIDE_ACTIONS}", address[:-4] + b"\0\x51\0\0"): number(2),
-        (f"ip {sets.ENDPOINTS}", number_pair(8, 0)): endpoint,
-        (f"ip {sets.STICKY_SLOTS}", number_pair(7, 0)): number(99),
+        (f"ip {sets.ENDPOINTS}", number(8)): number(0) + endpoint,
+        (f"ip {sets.STICKY_SLOTS}", number(7)): number(0) + number(99),
     }
     rendered = BACKEND.render(attribute(found))
     assert "service default/web/TCP { # id 7" in rendered

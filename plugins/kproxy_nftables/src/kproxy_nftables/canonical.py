@@ -3,7 +3,7 @@
 from collections import Counter
 
 from kproxy_core.program.program import Program, objects
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.objects import Key, Owned, Value
 
 Canonical = Counter[tuple[object, ...]]
@@ -11,7 +11,7 @@ Canonical = Counter[tuple[object, ...]]
 
 def canonical(program: Program[Key, Value]) -> Canonical:
     """Return the objects with each id replaced by its owner and slots left out, counted."""
-    everything = objects(program)
+    everything = numbered.spread(objects(program))
     owners = {value.data: value.owner for value in everything.values() if isinstance(value, Owned)}
     return Counter(_canonical(key, value, owners) for key, value in everything.items())
 

@@ -5,6 +5,7 @@ and the local set in maps of their own. A frontend's action says how many slots 
 do. So one endpoint more is one element more and another action for each frontend, whatever else is in the cluster.
 """
 
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -29,7 +30,7 @@ from kproxy_core.model.state import (
 from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.program import Fragment
 from kproxy_core.program.slots import assign_slots, repetitions
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.actions import (
     MAX_STICKY_SLOTS,
     Action,
@@ -49,7 +50,6 @@ from kproxy_nftables.objects import (
     Value,
     address_and_port,
     number,
-    number_pair,
     owner_text,
     protocol_and_port,
 )
@@ -107,7 +107,8 @@ def compile_port(
         wanted = _slots_of(port, scope)
         counts[scope] = len(wanted)
         if port.affinity_timeout is None:
-            own.update(_numbered(_PLACES[port.family][_SLOT_MAPS[scope][0]], identity, wanted, before))
+            place = _PLACES[port.family][_SLOT_MAPS[scope][0]]
+            own[place, number(identity)] = _in_slots(place, identity, wanted, before)
         else:
             own.update(_sticky(port, scope, identity, wanted, before))
         _hairpin(port, scope, node, shared)
@@ -147,15 +148,13 @@ def _slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
     return packed if port.affinity_timeout is None else packed[:MAX_STICKY_SLOTS]
 
 
-def _numbered(place: str, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> Objects:
+def _in_slots(place: str, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> bytes:
     """Put things into slots under the id: where they were if they were there."""
-    prefix = number(identity)
-    keys = [(place, prefix + slot) for slot in _slot_numbers(len(wanted))]
-    if before:
-        # Slots beyond the new size are let go in any case.
-        found = ((slot, before.get(key)) for slot, key in enumerate(keys))
-        wanted = assign_slots({slot: data for slot, data in found if isinstance(data, bytes)}, wanted)
-    return dict(zip(keys, wanted, strict=True))
+    found = before.get((place, number(identity)))
+    if isinstance(found, bytes):
+        previous = {int.from_bytes(slot, sys.byteorder): data for slot, data in numbered.unpack(place, found)}
+        wanted = assign_slots(previous, wanted)
+    return numbered.pack(zip(_slot_numbers(len(wanted)), wanted, strict=True))
 
 
 @lru_cache(maxsize=1024)
@@ -170,9 +169,11 @@ def _sticky(
     _, slot_map, endpoint_map = _SLOT_MAPS[scope]
     places = _PLACES[port.family]
     numbers = _sticky_numbers(wanted, owner_text(port.name))
-    result = _numbered(places[slot_map], identity, [number(numbers[data]) for data in wanted], before)
-    result.update(((places[endpoint_map], number_pair(identity, value)), data) for data, value in numbers.items())
-    return result
+    packed_id = number(identity)
+    return {
+        (places[slot_map], packed_id): _in_slots(places[slot_map], identity, [number(numbers[data]) for data in wanted], before),
+        (places[endpoint_map], packed_id): numbered.pack((number(value), data) for data, value in numbers.items()),
+    }
 
 
 def _sticky_numbers(endpoints: Sequence[bytes], owner: str) -> dict[bytes, int]:

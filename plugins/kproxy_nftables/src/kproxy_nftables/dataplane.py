@@ -24,7 +24,7 @@ from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
 from kproxy_core.wire.nft_constants import MessageKind, SetFlag
 from kproxy_core.wire.nft_elements import ElementCodec, decode_elements
 from kproxy_core.wire.nft_operations import Operation, delete
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.attribution import attribute, with_shared
 from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value, number
 from kproxy_nftables.plan import phases
@@ -161,6 +161,9 @@ class NftablesDataplane(Dataplane[Key, Value]):
                     objects[place, element.key + (element.key_end or element.key)] = b""
                 else:
                     objects[place, element.key] = element.data if element.data is not None else b""
+        elif place in numbered.PLACES:
+            found = numbered.gathered(self._socket.elements(codec))
+            objects.update(((place, identity), packed) for identity, packed in found.items())
         else:
             objects.update(((place, key), data) for key, data in self._socket.elements(codec))
 
@@ -312,5 +315,9 @@ def _keys(error: OperationError) -> tuple[Key, ...]:
         name = netlink.decode_string(netlink.attributes(operation.attributes)[_SET_NAME])
     except (WireError, IndexError, KeyError):
         return ()
-    key = element.key if name != sets.SOURCE_RANGES else element.key + (element.key_end or element.key)
+    key = element.key
+    if name == sets.SOURCE_RANGES:
+        key += element.key_end or element.key
+    elif name in sets.NUMBERED:
+        key = key[:4]
     return ((f"{FAMILY_NAMES[Family(operation.family)]} {name}", key),)

@@ -6,9 +6,11 @@ ours. An object's key is ``(place, name)``:
 - ``("ip", "table")`` is the table itself;
 - ``("ip chain", "pick-3")`` is a chain, its value a :class:`Chain` with all its rules;
 - ``("ip set", "endpoints")`` is a set or map, its value a wire ``Set``;
-- ``("ip endpoints", key bytes)`` is an element, its value the packed data; ``b""`` in a set, a :class:`Verdict` in a verdict map,
+- ``("ip actions", key bytes)`` is an element, its value the packed data; ``b""`` in a set, a :class:`Verdict` in a verdict map,
   and :class:`Owned` in ``services``, where each element says in its comment which Service port its id belongs to. That is how a
-  fresh process attributes ids, and through them all other elements.
+  fresh process attributes ids, and through them all other elements;
+- ``("ip endpoints", id bytes)`` is all that a Service port has in a map keyed by id and slot, see
+  :mod:`~kproxy_nftables.numbered`.
 """
 
 import struct
@@ -68,7 +70,6 @@ Value = bytes | Verdict | Owned | Chain | Set
 """What a key holds; a table's value is ``b""``, unless somebody gave it flags: then it is these."""
 
 _NUMBER: Final = struct.Struct("=I")
-_NUMBERS: Final = struct.Struct("=II")
 _PORT: Final = struct.Struct("!Hxx")
 _PROTOCOL_AND_PORT: Final = struct.Struct("!BxxxHxx")
 
@@ -76,11 +77,6 @@ _PROTOCOL_AND_PORT: Final = struct.Struct("!BxxxHxx")
 def number(value: int) -> bytes:
     """Pack a mark, an id or a slot: 32 bits in host order, as the kernel's registers hold marks and random numbers."""
     return _NUMBER.pack(value)
-
-
-def number_pair(first: int, second: int) -> bytes:
-    """Pack ``id . slot``."""
-    return _NUMBERS.pack(first, second)
 
 
 def protocol_and_port(protocol: Protocol, port: int) -> bytes:

@@ -25,7 +25,7 @@ from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_core.wire.nft_objects import Set
 from kproxy_core.wire.nft_operations import Operation, add, cut_before, delete, flush_chain
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Value
 
 _SHAPES: Final = {f"{FAMILY_NAMES[family]} {shape.name}": shape for family in Family for shape in sets.shapes(family).values()}
@@ -56,7 +56,7 @@ _SWAP_SIZE: Final = 500
 """Elements swapped between two places where a transaction may be cut."""
 
 
-Items = dict[str | bytes, object]
+Items = dict[str | bytes, object] | numbered.Elements
 Places = dict[str, Items]
 """Objects by place and name."""
 Change = tuple[Places, Places, Places]
@@ -104,6 +104,7 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     gone = {key[0] for key in delta.removed if key[1] == "table"}
     added, changed = _by_place(delta.added), _by_place(delta.changed)
     removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
+    _spread(added, changed, removed)
     is_delicate = _is_delicate(added)
     data = _make_data(delta, (added, changed, removed))
     ways = _make_ways((added, changed, removed))
@@ -159,10 +160,19 @@ def _delete_all(names: Sequence[str], removed: Places) -> list[Operation]:
 
 
 def _by_place(items: Mapping[Key, object]) -> Places:
-    places: Places = defaultdict(dict)
+    places: dict[str, dict[str | bytes, object]] = defaultdict(dict)
     for (place, name), value in items.items():
         places[place][name] = value
-    return places
+    return dict(places)
+
+
+def _spread(added: Places, changed: Places, removed: Places) -> None:
+    """Take the objects apart that stand for several elements, so that a changed one becomes no more than what differs in it."""
+    for place in numbered.PLACES & (added.keys() | changed.keys() | removed.keys()):
+        more, swapped, less = numbered.differences(place, changed.pop(place, {}))  # type: ignore[arg-type]
+        added[place] = numbered.Elements(place, {**added.get(place, {}), **more})  # type: ignore[dict-item]
+        changed[place] = dict(swapped.items())
+        removed[place] = numbered.Elements(place, {**removed.get(place, {}), **less})  # type: ignore[dict-item]
 
 
 # -- chains
@@ -249,7 +259,7 @@ def _add_elements(place: str, elements: Items) -> list[Operation]:
         operations = codec.add_elements([_range(place, key) for key in elements])
     elif codec.data_length:
         # Piece by piece: a first load has a hundred thousand, and a list of pairs costs as much memory as their encoding.
-        items = iter(elements.items())
+        items = elements.pairs() if isinstance(elements, numbered.Elements) else iter(elements.items())
         operations = []
         while piece := list(islice(items, _PIECE)):
             operations += codec.add(piece)  # type: ignore[arg-type]
@@ -325,6 +335,7 @@ def _move_frontends(family_name: str, services: str, places: Change) -> list[Ope
 
 def _pick(places: Places, place: str, keys: Iterable[str | bytes]) -> Items:
     items = places.get(place, {})
+    assert isinstance(items, dict), f"{place} is never picked from"
     return {key: items.pop(key) for key in keys if key in items}
 
 

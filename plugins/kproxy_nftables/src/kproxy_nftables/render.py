@@ -12,6 +12,7 @@ from kproxy_core.model.addresses import Family
 from kproxy_core.program.program import Program, objects
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_objects import Set
+from kproxy_nftables import numbered
 from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Key, Owned, Value
 from kproxy_nftables.rule_text import rule_lines
 from kproxy_nftables.service_text import service_text
@@ -25,7 +26,7 @@ _Elements = Mapping[str | bytes, Value]
 
 def render(program: Program[Key, Value]) -> str:
     """Return the whole program as text, sorted, the same for the same objects."""
-    everything = objects(program)
+    everything = numbered.spread(objects(program))
     return "".join(
         line + "\n"
         for family in Family

@@ -12,7 +12,7 @@ from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.state import EndpointScope
 from kproxy_core.program.program import Fragment
 from kproxy_core.wire.nft_constants import DataType
-from kproxy_nftables import sets
+from kproxy_nftables import numbered, sets
 from kproxy_nftables.actions import Action, Ending, Mark, action_of
 from kproxy_nftables.objects import FAMILY_NAMES, Key, Owned, Value, split_address_and_port
 from kproxy_nftables.type_text import value_text
@@ -62,7 +62,7 @@ class _Maps:
 def service_text(family: Family, fragment: Fragment[Key, Value]) -> ServiceText:
     """Return a line for each address and kind of traffic, then lines for endpoints and allowed sources."""
     elements: dict[str, dict[bytes, Value]] = defaultdict(dict)
-    for (place, key), value in fragment.own.items():
+    for (place, key), value in numbered.spread(fragment.own).items():
         if isinstance(key, bytes):
             elements[place.partition(" ")[2]][key] = value
     maps = _Maps(family, elements)

@@ -38,9 +38,12 @@ NODE_PORT_IPS: Final = "node-port-ips"
 AFFINITY_SIZE: Final = 1 << 20
 """Clients remembered at most, over all Services; dynamic sets would default to 65,535. Beyond it new clients are not sticky."""
 
-KEYED_BY_ID: Final = frozenset(
-    {ENDPOINTS, LOCAL_ENDPOINTS, STICKY_SLOTS, LOCAL_STICKY_SLOTS, STICKY_ENDPOINTS, LOCAL_STICKY_ENDPOINTS, SOURCE_RANGES}
+NUMBERED: Final = frozenset(
+    {ENDPOINTS, LOCAL_ENDPOINTS, STICKY_SLOTS, LOCAL_STICKY_SLOTS, STICKY_ENDPOINTS, LOCAL_STICKY_ENDPOINTS}
 )
+"""Their elements' keys are the id of the Service port and a number under it."""
+
+KEYED_BY_ID: Final = NUMBERED | {SOURCE_RANGES}
 """Their elements' keys begin with the id of the Service port."""
 
 KEYED_BY_FRONTEND: Final = {
