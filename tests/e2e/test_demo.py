@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -205,13 +206,13 @@ def kproxy_backend(mode, settings):
 
 
 class Terminal:
-    """A demo at a terminal of 45 lines."""
+    """A demo at a terminal as large as terminals usually are, but with more lines."""
 
     def __init__(self, argv: list[str], env: dict[str, str]) -> None:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(ROOT)
-            os.execvpe(argv[0], argv, {**env, "TERM": "xterm-256color", "COLUMNS": "110", "LINES": "45"})
+            os.execvpe(argv[0], argv, {**env, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "45"})
         self.written = ""
 
     def read_until(self, text: str) -> None:
@@ -227,6 +228,11 @@ class Terminal:
         os.close(self._descriptor)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
+    def lines(self) -> list[str]:
+        """What it has written, without colours; a line ends where the cursor is moved, too."""
+        moved = re.sub(r"\x1b\[[0-9;?]*[A-HJKhl]|\r\n?", "\n", self.written)
+        return [line for line in re.sub(r"\x1b\[[0-9;]*m", "", moved).splitlines() if line]
+
     def type(self, keys: bytes) -> None:
         """Press keys."""
         os.write(self._descriptor, keys)
@@ -237,22 +243,45 @@ class Terminal:
 
 def test_at_a_terminal_it_is_live_and_can_stay(temporary: Path) -> None:
     terminal = Terminal([*DEMO, "--stay"], environment(temporary))
-    terminal.read_until("The daemon was started by:")
-    terminal.read_until("--netns")
+    terminal.read_until("kproxy.log")
     assert "\x1b[?25l" in terminal.written, "the cursor is hidden while the table is live"
     assert "\x1b[?25h" in terminal.written, "and given back"
     assert "expectations held" in terminal.written
     assert "The cluster stays until Ctrl-C" in terminal.written
-    enter = next(line for line in terminal.written.splitlines() if "into the client's pod" in line).split("pod", 1)[1].split()
+    enter = _command_below(terminal, "into the client's pod:").split()
     if in_user_namespace():
         # The command is for people outside of the demo's user namespace, who enter that as well; the test is in it already.
         enter = ["nsenter", *(word for word in enter if word.startswith("--net=")), "bash"]
-    asked = [*enter, "-c", "head -1 < /dev/tcp/10.96.0.10/80"]
+    asked = [*enter, "-c", _command_below(terminal, "who answers there for web:")]
     answer = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-    assert json.loads(answer)["server"] in ("web-4", "web-5", "web-6")
+    assert len(answer.splitlines()) == 6
+    assert set(answer.splitlines()) <= {"web-4", "web-5", "web-6"}
     terminal.type(b"\x03")
     assert terminal.read_to_end() == 0
     assert session(terminal.pid) == []
+
+
+def _command_below(terminal: Terminal, title: str) -> str:
+    """The line below a title."""
+    lines = [line.strip() for line in terminal.lines()]
+    return lines[lines.index(title) + 1]
+
+
+def test_a_terminal_of_usual_width_is_wide_enough(temporary: Path) -> None:
+    """Lines fit, or go on below where they began; and what is said of the table is what the table says."""
+    terminal = Terminal(DEMO, environment(temporary))
+    assert terminal.read_to_end() == 0
+    lines = terminal.lines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in lines if re.match(r"[a-z]", line)] == [], "each goes on below its beginning"
+    said = lines.index(next(line for line in lines if "every endpoint gets its share" in line))
+    start = max(number for number, line in enumerate(lines[:said]) if line.strip().startswith("Service "))
+    counts = [int(found[1]) for line in lines[start:said] if (found := re.search(r" node2? +(\d+) ", line))]
+    assert len(counts) == 13
+    total = next(line for line in lines if "every connection is answered" in line)
+    assert f": {sum(counts)} connections" in total
+    shares = " ".join(lines[said : said + 2])
+    assert f"web {' : '.join(map(str, counts[:3]))}, dns {' : '.join(map(str, counts[3:5]))}" in re.sub(r" +", " ", shares)
 
 
 def test_ctrl_c_at_a_terminal_gives_the_terminal_back(temporary: Path) -> None:

@@ -35,13 +35,14 @@ class DaemonProcess:
 
     def __init__(self, node: Host, arguments: Sequence[str], log: Path) -> None:
         self._node = node
+        self._arguments = tuple(arguments)
         self._log = log
-        self.command = ("run", *arguments, "--netns", node.namespace.path)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it."""
-        argv = [sys.executable, "-P", "-m", "kproxy_core.cli.main", *self.command, "--end-with-parent"]
+        where = ("--netns", self._node.namespace.path, "--end-with-parent")
+        argv = [sys.executable, "-P", "-m", "kproxy_core.cli.main", "run", *self._arguments, *where]
         with self._log.open("ab") as log:
             # Its own process group: Ctrl-C at the terminal is for the demo, which then ends it.
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)

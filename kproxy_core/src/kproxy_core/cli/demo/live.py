@@ -15,6 +15,8 @@ _OTHER_COLUMNS = 62
 """What the columns beside the shares take, blanks between them included."""
 _NOTE = 13
 """What the percentage and a note behind a bar take."""
+_INDENT = 5
+"""Where text begins, behind a mark or below a heading."""
 _NARROWEST, _WIDEST = 5, 28
 
 
@@ -40,12 +42,12 @@ class LiveView:
         self._part = part
         self._console.print()
         self._console.print(Text.assemble((f"{part.number}/{part.total}  {part.title}", "bold cyan")))
-        self._console.print(Text(f"     {part.about}", style="dim"))
+        self._print_indented(Text(" " * _INDENT), Text(part.about, style="dim"))
 
     def tell(self, text: str, ok: bool | None = None) -> None:
         """Print a line above the table."""
         sign, style = ("·", "dim") if ok is None else ("✓", "green") if ok else ("✗", "bold red")
-        self._console.print(Text.assemble("  ", (sign, style), f"  {text}"))
+        self._print_indented(Text.assemble("  ", (sign, style), "  "), Text(text))
 
     def show(self, board: Board) -> None:
         """Show it at the next refresh."""
@@ -60,6 +62,11 @@ class LiveView:
     def close(self) -> None:
         """Take the table away and give the terminal back."""
         self._live.stop()
+
+    def _print_indented(self, start: Text, text: Text) -> None:
+        """Print text whose further lines, in a terminal too narrow for one, begin where the first one does."""
+        lines = text.wrap(self._console, max(_INDENT, self._console.width - _INDENT))
+        self._console.print(Text.assemble(start, Text("\n" + " " * _INDENT).join(lines)))
 
     def _render(self) -> Group:
         if not self._board:

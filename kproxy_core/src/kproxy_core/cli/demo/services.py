@@ -43,7 +43,7 @@ class DemoService:
 
 WEB = DemoService(
     name="web",
-    shows="asked by a pod and by the node; its pods will be replaced",
+    shows="asked by a pod and the node; its pods get replaced",
     port=80,
     target_port=8080,
     cluster=AddressPair(ipv4="10.96.0.10", ipv6="fd00:96::10"),
@@ -72,7 +72,7 @@ API = DemoService(
 MAIL = DemoService(
     name="mail",
     type="LoadBalancer",
-    shows="policy Local: pods of this node only, which see the client's own address",
+    shows="policy Local: this node's pods, which see who asks",
     port=25,
     target_port=2525,
     node_port=30025,

@@ -53,6 +53,7 @@ class Act:
     needs: Capability | None = None
 
 
+LOG: Final = "kproxy.log"
 CLUSTER: Final = "A small cluster"
 ABOUT_CLUSTER: Final = (
     "Two nodes, their pods and a client outside, out of network namespaces of this machine; kproxy runs in the first node."
@@ -180,7 +181,7 @@ class Demo:
         ranges = ",".join(map(str, self._cluster.pod_ranges))
         arguments = ("--source", f"manifests:{self._cluster.folder.path}", "--mode", self._mode)
         daemon = DaemonProcess(
-            self._cluster.lab.node, (*arguments, "--node-name", NODE, "--cluster-cidr", ranges), self._folder / "kproxy.log"
+            self._cluster.lab.node, (*arguments, "--node-name", NODE, "--cluster-cidr", ranges), self._folder / LOG
         )
         self._cleanup.callback(daemon.stop)
         traffic = Traffic(self._cluster, SERVICES)
@@ -235,23 +236,23 @@ class Demo:
             self._say(f"  Serve Services of your own: {command} run --help")
 
     def stay(self) -> None:
-        """Keep everything until a signal comes, and say what can be done meanwhile."""
-        lab, command = self._cluster.lab, self._stage.daemon.command
-        client, node = lab.pods[CLIENT.name], lab.node
-        address = WEB.cluster.ipv4
+        """Keep everything until a signal comes, and say how to look around in it meanwhile."""
+        lab = self._cluster.lab
+        web = f"/dev/tcp/{WEB.cluster.ipv4}/{WEB.port}"
         self._say("")
-        self._say(click.style("The cluster stays until Ctrl-C. From another terminal, as the same user:", bold=True))
-        self._say(f"  into the client's pod   {lab.enter_command(client)}")
-        self._say(f"  into the node           {lab.enter_command(node)}")
-        self._say(f"  to the client outside   {lab.enter_command(lab.outside)}")
-        self._say("In the client's pod: who answers?")
-        self._say(f"  for i in 1 2 3 4 5 6; do head -1 < /dev/tcp/{address}/{WEB.port}; done")
-        self._say("Change Services by editing their manifests; kproxy follows, as its log says:")
-        self._say(f"  {self._cluster.folder.path}")
-        self._say(f"  {self._folder / 'kproxy.log'}")
-        self._say("The daemon was started by:")
-        self._say(f"  {own_command()} {' '.join(command)}")
+        self._say(click.style("The cluster stays until Ctrl-C. In another terminal, as the same user:", bold=True))
+        self._say_how("into the client's pod", lab.enter_command(lab.pods[CLIENT.name]))
+        self._say_how("who answers there for web", f"for i in {{1..6}}; do head -1 < {web} | cut -d'\"' -f4; done")
+        self._say_how("onto the node", lab.enter_command(lab.node))
+        self._say_how("to the client outside", lab.enter_command(lab.outside))
+        self._say_how("Services are changed by editing their manifests; kproxy follows", str(self._cluster.folder.path))
+        self._say_how("kproxy's log", str(self._folder / LOG))
         self._interruption.wait_for_signal()
+
+    def _say_how(self, what: str, command: str) -> None:
+        """Say something to type or look at, on a line of its own, so that it can be copied."""
+        self._say(f"  {what}:")
+        self._say(f"      {command}")
 
     def _say(self, text: str) -> None:
         click.echo(text, err=self._wishes.as_json, color=None if self._wishes.colour else False)

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
@@ -72,9 +72,8 @@ class Stage:
         recent = {name: one.since(self._past[0][1][name]) for name, one in counts.items()}
         return [self._board_service(service, counts[service.name], recent[service.name]) for service in SERVICES]
 
-    def final_board(self) -> list[BoardService]:
-        """The counts as a board, the shares over all the time."""
-        counts = self.counts()
+    def final_board(self, counts: Mapping[str, Counts]) -> list[BoardService]:
+        """Counts as a board, the shares over all the time."""
         return [self._board_service(service, counts[service.name], counts[service.name]) for service in SERVICES]
 
     def _board_service(self, service: DemoService, counts: Counts, shared: Counts) -> BoardService:

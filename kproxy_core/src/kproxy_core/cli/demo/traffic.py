@@ -12,7 +12,10 @@ from kproxy_core.testing.lab import Closed, Load, LoadResult, Outcome, Refused, 
 
 @frozen(kw_only=True)
 class Counts:
-    """Connections of one Service so far: how many were made, failed, and answered by each pod; the slowest in seconds."""
+    """Connections of one Service so far: how many were made, failed, and answered by each pod; the slowest in seconds.
+
+    Those whose outcome is not known yet do not count, so that the pods' connections and the failed ones are all of them.
+    """
 
     asked: int = 0
     failed: int = 0
@@ -93,7 +96,7 @@ def described(outcome: Outcome) -> str:
 
 def _counts_of(result: LoadResult) -> Counts:
     return Counts(
-        asked=result.asked,
+        asked=result.answered + result.failed,
         failed=result.failed,
         by_pod=Counter(result.by_server),
         slowest=result.slowest,
