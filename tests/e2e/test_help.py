@@ -12,7 +12,7 @@ import pytest
 
 from kproxy_core.cli.main import COMMANDS
 
-from .conftest import COMMAND, kproxy
+from .conftest import COMMAND, ROOT, kproxy
 
 pytestmark = pytest.mark.e2e
 
@@ -48,6 +48,13 @@ def test_the_installed_script_is_the_same_command() -> None:
     script = Path(sys.executable).with_name("kproxy")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == kproxy("--version").out
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_test_command_says_what_it_does_and_does_nothing(option: str) -> None:
+    done = subprocess.run([ROOT / "run-tests", option], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.stdout.startswith("Usage: ./run-tests [PYTEST-ARGUMENT...]\n")
+    assert "nox >" not in done.stdout + done.stderr
 
 
 def test_help_imports_nothing_but_what_it_needs() -> None:
