@@ -19,6 +19,7 @@ class Conversation:
         self.put = put
         self._socket: HeldConnection | UdpFlow | None = None
         self.outcome: Outcome = Dropped()
+        self._server = ""
 
     def open(self) -> None:
         """Begin it."""
@@ -36,6 +37,8 @@ class Conversation:
 
     def go_on(self, expect: Expect) -> None:
         """Say something more, and wait as long as makes sense for what is expected."""
+        if isinstance(self.outcome, Answer):
+            self._server = self.outcome.server
         if self._socket is not None:
             seconds = _SILENCE if expect.fate == "dropped" else SURE
             self.outcome = self._socket.exchange("more", seconds)
@@ -47,6 +50,8 @@ class Conversation:
             wrong = not_answered(self.outcome, expect.servers, "" if client == "either" else client)
         elif expect.fate == "refused":
             wrong = "" if isinstance(self.outcome, Refused) else "not refused"
+        elif expect.fate == "same":
+            wrong = not_answered(self.outcome, {self._server})
         else:
             wrong = not_dropped(self.outcome)
         return f"{wrong}: {self.outcome}" if wrong else ""

@@ -28,6 +28,19 @@ def line_of(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
+def split_words(text: str) -> list[str]:
+    """Words with blanks between; what is in braces is one."""
+    words: list[str] = []
+    depth = 0
+    for word in text.split():
+        if depth:
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+        depth += word.count("{") - word.count("}")
+    return words
+
+
 class Problems:
     """All that is wrong with a file, in the order of its lines."""
 
@@ -79,7 +92,7 @@ class Field:
         """Words with blanks between, or a list of them."""
         if isinstance(self.node, yaml.SequenceNode):
             return tuple(each.text() for each in self.items())
-        return tuple(self.text().split())
+        return tuple(split_words(self.text()))
 
     def parts(self) -> tuple[str, ...]:
         """The items of a list, or of a text with commas between."""

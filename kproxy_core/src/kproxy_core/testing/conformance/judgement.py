@@ -17,6 +17,9 @@ SERVED_PORTS = (8080, 8081)
 Client = tuple[str, str, Family, str]
 """Who is to be answered by the same server each time: host, its address if it is a chosen one, family and protocol."""
 
+Owners = Mapping[str, str]
+"""Who has an address."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -50,7 +53,7 @@ class Put:
         return f"{self.target}: {describe(self.question)}"
 
 
-def questions(ask: Ask, lab: Lab, places: Places) -> Iterator[Put]:
+def questions(ask: Ask, lab: Lab, places: Places, owners: Owners) -> Iterator[Put]:
     """Every question that an entry of a scenario stands for, in the families that the lab has."""
     for origin in ask.origins:
         for target in ask.to:
@@ -69,7 +72,7 @@ def questions(ask: Ask, lab: Lab, places: Places) -> Iterator[Put]:
                             timeout=SURE,
                         )
                         put = Put(ask=ask, target=target, family=family, question=question)
-                        if ask.expect.fate == "unclaimed" and _is_silent(put, places):
+                        if ask.expect.fate == "unclaimed" and _is_silent(put, owners):
                             put = evolve(put, question=evolve(question, timeout=DROP_TIMEOUT))
                         for _ in range(ask.times):
                             yield put
@@ -104,9 +107,8 @@ class Memory:
         return all(known.get(client) == server for client, server in answers.items())
 
 
-def judge(put: Sequence[Put], outcomes: Sequence[Outcome], memory: Memory, places: Places, *, strict: bool) -> dict[int, str]:
+def judge(put: Sequence[Put], outcomes: Sequence[Outcome], memory: Memory, owners: Owners, *, strict: bool) -> dict[int, str]:
     """What is wrong, by the number of the question. ``strict`` wants RST for refused TCP."""
-    owners = places.owners()
     found: dict[int, str] = {}
     for number, (one, outcome) in enumerate(zip(put, outcomes, strict=True)):
         wrong = complaint(one, outcome, owners, strict=strict)
@@ -142,7 +144,7 @@ def _as_a_whole(put: Sequence[Put], outcomes: Sequence[Outcome], memory: Memory)
     return ""
 
 
-def complaint(one: Put, outcome: Outcome, owners: Mapping[str, str], *, strict: bool) -> str:
+def complaint(one: Put, outcome: Outcome, owners: Owners, *, strict: bool) -> str:
     """What is wrong with an outcome by itself; empty if it is what is expected."""
     match one.ask.expect.fate:
         case "answered":
@@ -159,13 +161,13 @@ def _of_answered(expect: Expect, outcome: Outcome) -> str:
     return not_answered(outcome, expect.servers, "" if client == "either" else client)
 
 
-def _is_silent(one: Put, places: Places) -> bool:
+def _is_silent(one: Put, owners: Owners) -> bool:
     """Whether nobody answers what no Service claims: nobody has the address, or a closed port of SCTP says nothing."""
-    owner = places.owners().get(one.question.address)
+    owner = owners.get(one.question.address)
     return owner is None or (one.question.port not in SERVED_PORTS and one.protocol == "SCTP")
 
 
-def _of_unclaimed(one: Put, outcome: Outcome, owners: Mapping[str, str]) -> str:
+def _of_unclaimed(one: Put, outcome: Outcome, owners: Owners) -> str:
     owner = owners.get(one.question.address)
     if owner is None:
         lost = isinstance(outcome, Dropped | Unreachable)

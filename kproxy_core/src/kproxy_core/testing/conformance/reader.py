@@ -12,12 +12,14 @@ from kproxy_core.config.positions import Problem
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.names import Protocol
 from kproxy_core.plugin.backend import Capability
-from kproxy_core.testing.conformance.fields import Field, Problems, near
+from kproxy_core.testing.conformance.fields import Field, Problems, near, split_words
 from kproxy_core.testing.conformance.notation import POLICIES, named, objects_of
 from kproxy_core.testing.conformance.places import Places
 from kproxy_core.testing.conformance.scenario import (
     CLIENTS,
     FRONTENDS,
+    REFUSED,
+    SAME,
     Again,
     Answers,
     Api,
@@ -49,8 +51,11 @@ from kproxy_core.testing.lab import LabCapability
 NODE_PORTS_EVERYWHERE = "NODE_PORTS_EVERYWHERE"
 """Stands among capabilities for a mode whose NodePorts answer on every address unless told otherwise."""
 
-CAPABILITIES = (*(each.name for each in Capability), *(each.name for each in LabCapability), NODE_PORTS_EVERYWHERE)
-"""What ``needs`` and ``lacks`` may name: what a mode can do, what a lab can, and the mode's default for nodePortAddresses."""
+KPROXY_CORE = "KPROXY_CORE"
+"""Stands among capabilities for what kproxy's core decides beyond kube-proxy, whatever the mode."""
+
+CAPABILITIES = (*(each.name for each in (*Capability, *LabCapability)), NODE_PORTS_EVERYWHERE, KPROXY_CORE)
+"""What ``needs`` and ``lacks`` may name: what a mode can do, what a lab can, a mode's default for nodePortAddresses, the core."""
 
 EVERYWHERE = ("a2", "abr2", "node", "outside")
 """What ``everywhere`` stands for."""
@@ -152,7 +157,10 @@ def _open(field: Field) -> Open:
 
 def _again(field: Field) -> Again:
     found = field.fields(("name", "expect"), ("name", "expect"))
-    return Again(name=_text(found, "name"), expect=_expect(found["expect"]) if "expect" in found else Expect("refused"))
+    expect = found.get("expect")
+    if expect is not None and expect.text() == SAME.fate:
+        return Again(name=_text(found, "name"), expect=SAME)
+    return Again(name=_text(found, "name"), expect=_expect(expect) if expect is not None else REFUSED)
 
 
 def _addresses(field: Field) -> dict[str, Any]:
@@ -300,7 +308,7 @@ def _ask(field: Field, more: Iterable[str]) -> Ask:
     return Ask(
         origins=_origins(found["from"]) if "from" in found else (),
         to=_targets(found["to"], given.get("port", "")) if "to" in found else (),
-        expect=_expect(found["expect"]) if "expect" in found else Expect("refused"),
+        expect=_expect(found["expect"]) if "expect" in found else REFUSED,
         line=field.line,
         **given,
     )
@@ -326,7 +334,7 @@ def _targets(field: Field, port: str) -> tuple[Target, ...]:
         if kind not in TARGETS:
             field.wrong(f"{kind!r} is no kind of target{near(kind, TARGETS)}")
             continue
-        whats = _braced(rest) if kind == "address" else rest.split()
+        whats = split_words(rest)
         if not whats:
             field.wrong(f"{kind}: what of it? Write {kind} 1, for instance")
         for what in whats:
@@ -341,19 +349,6 @@ def _located(target: Target, port: str) -> None:
     for family in Family:
         _HOSTS.address(target, family)
     _HOSTS.port(target, port)
-
-
-def _braced(text: str) -> list[str]:
-    """Words; what is in braces is one."""
-    words: list[str] = []
-    depth = 0
-    for word in text.split():
-        if depth:
-            words[-1] += f" {word}"
-        else:
-            words.append(word)
-        depth += word.count("{") - word.count("}")
-    return words
 
 
 def _expect(field: Field) -> Expect:

@@ -130,9 +130,11 @@ class _Story:
     _conversations: dict[str, list[Conversation]] = field(factory=dict)
     _memory: Memory = field(factory=Memory)
     _given: set[tuple[str, str, str]] = field(factory=set)
+    _owners: dict[str, str] = field(factory=dict)
 
     def begin(self) -> None:
         """Set the scene."""
+        self._owners = dict(self.places.owners())
         self.subject.begin(self._document(self.scenario.settings), fill(ALREADY_THERE, self.places))
 
     def _document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +179,7 @@ class _Story:
             else:
                 self.subject.lab.hosts[step.host].add_address(address, step.interface)
                 self._given.add(key)
+                self._owners[address.partition("/")[0]] = step.host
                 self.cleanup.callback(self._take, key)
         self.subject.see_addresses()
 
@@ -184,6 +187,7 @@ class _Story:
         if key in self._given:
             self._given.remove(key)
             host, address, interface = key
+            del self._owners[address.partition("/")[0]]
             self.subject.lab.hosts[host].remove_address(address, interface)
 
     def _run(self, step: Run) -> None:
@@ -199,7 +203,7 @@ class _Story:
         if not self._conversations:
             # A port that is used again must not meet the translation of an earlier connection.
             forget_connections(self.subject.lab)
-        put = [one for ask in step.asks for one in questions(ask, self.subject.lab, self.places)]
+        put = [one for ask in step.asks for one in questions(ask, self.subject.lab, self.places, self._owners)]
         skipped = [one for one in put if one.protocol == "SCTP" and "SCTP" not in self.subject.traits]
         self.checks += [_check(one, skipped="needs SCTP") for one in skipped]
         put = [one for one in put if one not in skipped]
@@ -223,7 +227,7 @@ class _Story:
 
     def _asked(self, put: list[Put], *, hurried: bool) -> dict[int, str]:
         outcomes: list[Outcome] = list(ask_all(one.within(_TRY if hurried else None) for one in put))
-        return judge(put, outcomes, self._memory, self.places, strict="TCP_RESET" in self.subject.traits)
+        return judge(put, outcomes, self._memory, self._owners, strict="TCP_RESET" in self.subject.traits)
 
     def _told(self, one: Put, complaint: str) -> str:
         return f"line {one.ask.line}: {one}: {complaint}" if complaint else ""
@@ -231,7 +235,7 @@ class _Story:
     # -- conversations
 
     def _open(self, step: Open) -> None:
-        made = [Conversation(one) for one in questions(step.ask, self.subject.lab, self.places)]
+        made = [Conversation(one) for one in questions(step.ask, self.subject.lab, self.places, self._owners)]
         self._conversations[step.name] = made
         for each in made:
             self.cleanup.callback(each.close)

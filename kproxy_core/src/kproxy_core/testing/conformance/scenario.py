@@ -121,6 +121,8 @@ class Expect:
         return next((each.client for each in self.answers if server in each.servers), "either")
 
 
+SAME = Expect("same")
+"""Of conversations that go on: answered by the same server as at the last time."""
 REFUSED, DROPPED, UNCLAIMED = Expect("refused"), Expect("dropped"), Expect("unclaimed")
 
 

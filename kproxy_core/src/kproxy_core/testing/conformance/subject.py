@@ -9,7 +9,7 @@ from kproxy_core.plugin.backend import AnyBackend, SyncReport
 from kproxy_core.sources.mixed import decode_document
 from kproxy_core.testing.conformance.configuration import settings_of
 from kproxy_core.testing.conformance.notation import Object, key_of
-from kproxy_core.testing.conformance.reader import NODE_PORTS_EVERYWHERE
+from kproxy_core.testing.conformance.reader import KPROXY_CORE, NODE_PORTS_EVERYWHERE
 from kproxy_core.testing.conformance.world import forget_connections
 from kproxy_core.testing.lab import Lab
 from kproxy_core.testing.node import NodeUnderTest
@@ -176,9 +176,9 @@ class InProcess:
 
 
 def traits_of(backend: AnyBackend) -> frozenset[str]:
-    """What a backend says of itself, by name."""
+    """What a backend says of itself, by name, with the core around it."""
     everywhere = {NODE_PORTS_EVERYWHERE} if backend.node_ports_everywhere else set()
-    return frozenset({each.name for each in backend.capabilities} | everywhere)
+    return frozenset({each.name for each in backend.capabilities} | everywhere | {KPROXY_CORE})
 
 
 def _decoded(obj: Object) -> tuple[WatchedObject, ...]:

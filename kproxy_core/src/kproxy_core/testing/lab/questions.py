@@ -3,10 +3,12 @@
 import abc
 import contextlib
 import errno
+import itertools
 import random
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
@@ -24,6 +26,7 @@ DROP_TIMEOUT = 0.4
 """Seconds after which no answer means dropped: drops have to be waited for, and TCP sends its first retransmission after one."""
 
 _LARGEST = 1 << 16
+_SCTP_PORTS = range(10000, 30000)
 _BUSY = (errno.EINPROGRESS, errno.EAGAIN, errno.EINTR)
 
 
@@ -106,6 +109,11 @@ def _bind(client: socket.socket, question: Question) -> None:
 def reset_on_close(client: socket.socket) -> None:
     """Have close() send RST instead of FIN."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _shifted(numbers: range, by: int) -> Iterator[int]:
+    """All numbers, beginning with another one than the first, so that processes beside each other differ."""
+    return itertools.chain(numbers[by:], numbers[:by])
 
 
 class Attempt(abc.ABC):
@@ -233,12 +241,16 @@ class UdpAttempt(Attempt):
         return self._answer(line, client.getsockname()[:2])
 
 
+# In turn, not at random: a second INIT from one port to one server would be of the first one's association to conntrack.
+_sctp_ports = itertools.cycle(_shifted(_SCTP_PORTS, random.randrange(len(_SCTP_PORTS))))
+
+
 class SctpAttempt(Attempt):
     """Send an INIT, wait for the INIT ACK or ABORT that belongs to it."""
 
     def __init__(self, question: Question) -> None:
         super().__init__(question)
-        self._port = question.source_port or random.randrange(10000, 30000)
+        self._port = question.source_port or next(_sctp_ports)
         self._tag = random.randrange(1, 1 << 32)
 
     def _start(self, client: socket.socket) -> Outcome | None:
