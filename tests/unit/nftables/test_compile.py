@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kproxy_core.model.addresses import Address, Family, parse_address, parse_network
-from kproxy_core.model.names import Protocol, ServicePortName
+from kproxy_core.model.names import Protocol, ServicePortName, parse_service_port_name
 from kproxy_core.model.state import (
     Disposition,
     Drop,
@@ -32,7 +32,7 @@ from kproxy_core.wire.nft_data import DROP, Verdict, goto
 from kproxy_nftables import numbered
 from kproxy_nftables.actions import MAX_STICKY_SLOTS, Action, Ending, Mark, Pick, action_number, action_of, chain_name
 from kproxy_nftables.compile import compile_port
-from kproxy_nftables.objects import Key, Owned, Value, parse_owner
+from kproxy_nftables.objects import Key, Owned, Value
 
 CLUSTER, LOCAL = EndpointScope.CLUSTER, EndpointScope.LOCAL
 NEVER, ALWAYS = Masquerade.HAIRPIN_ONLY, Masquerade.ALWAYS
@@ -103,7 +103,7 @@ def test_a_cluster_address_is_a_handful_of_elements() -> None:
     }
     assert chains(fragment) == {"pick-2-masquerade-unless-pod"}
     (owned,) = (value for value in fragment.own.values() if isinstance(value, Owned))
-    assert parse_owner(owned.owner) == NAME
+    assert parse_service_port_name(owned.owner) == NAME
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_numbers_below_those_of_actions_mean_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "a/b", "/b/TCP", "a//TCP", "a/b/ICMP", "a/b:c/tcp", "//"])
 def test_comments_of_others_name_no_owner(text: str) -> None:
-    assert parse_owner(text) is None
+    assert parse_service_port_name(text) is None
 
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=63)
@@ -273,4 +273,4 @@ NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=6
 
 @given(st.builds(ServicePortName, NAMES, NAMES, st.one_of(st.just(""), NAMES), st.sampled_from(Protocol)))
 def test_owners_are_read_back(name: ServicePortName) -> None:
-    assert parse_owner(str(name)) == name
+    assert parse_service_port_name(str(name)) == name

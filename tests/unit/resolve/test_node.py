@@ -75,6 +75,22 @@ def test_primary_addresses_answer_on_node_ports(node: Node | None, bind: str | N
 @pytest.mark.parametrize(
     ("given", "everywhere", "expected"),
     [
+        pytest.param(None, True, ["127.0.0.0/8", "::1/128"], id="the mode's default is everywhere"),
+        pytest.param(None, False, [], id="it is the primary addresses"),
+        pytest.param(NodePortScope.ALL, False, ["127.0.0.0/8", "::1/128"], id="all"),
+        pytest.param(NodePortScope.PRIMARY, True, [], id="primary"),
+        pytest.param(networks("192.0.2.0/24"), True, [], id="others"),
+        pytest.param(networks("127.0.0.1/32", "::/0"), False, ["127.0.0.1/32", "::1/128"], id="what is in both"),
+    ],
+)
+def test_loopback_addresses_that_are_chosen_for_node_ports(given: Any, everywhere: bool, expected: list[str]) -> None:
+    found = context(everywhere=everywhere, node_port_addresses=given)
+    assert [str(network) for network in found.loopback_node_ports] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "everywhere", "expected"),
+    [
         pytest.param(None, True, None, id="the mode's default is everywhere"),
         pytest.param(NodePortScope.ALL, False, None, id="all"),
         pytest.param(NodePortScope.PRIMARY, True, ["192.0.2.1", "2001:db8::1"], id="primary beats the mode's default"),
@@ -181,6 +197,7 @@ def test_what_only_the_scaffold_needs_is_of_no_concern_to_services() -> None:
         {"service_cidrs": networks("10.96.0.0/12")},
         {"node_port_addresses": ()},
         {"node_port_any": True},
+        {"loopback_node_ports": networks("127.0.0.0/8")},
         {"masquerade_bit": 1},
     )
     for change in harmless:

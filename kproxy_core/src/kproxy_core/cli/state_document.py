@@ -4,8 +4,9 @@ All keys are always there. The form, version 1::
 
     version         1
     mode            the mode it was resolved for
-    node            name, zone, addresses, node_port_addresses, node_port_any, local_pods, service_cidrs, masquerade_bit,
-                    masquerade_all; local_pods is {"networks": [...]}, {"interface": NAME}, {"interface_prefix": PREFIX} or null
+    node            name, zone, addresses, node_port_addresses, node_port_any, loopback_node_ports, local_pods, service_cidrs,
+                    masquerade_bit, masquerade_all; local_pods is {"networks": [...]}, {"interface": NAME},
+                    {"interface_prefix": PREFIX} or null
     service_ports   one object for each port of a Service and IP family, sorted:
         namespace, name, port (the port's name), protocol (TCP, UDP, SCTP), family (IPv4, IPv6)
         rules            frontend {kind, address (null: the node's), port}, restricted (by source_ranges), and what happens to
@@ -71,6 +72,7 @@ def _node(node: NodeContext) -> dict[str, Any]:
         "addresses": _texts(node.addresses),
         "node_port_addresses": _texts(node.node_port_addresses),
         "node_port_any": node.node_port_any,
+        "loopback_node_ports": _texts(node.loopback_node_ports),
         "local_pods": _local_pods(node.local_detector),
         "service_cidrs": _texts(node.service_cidrs),
         "masquerade_bit": node.masquerade_bit,

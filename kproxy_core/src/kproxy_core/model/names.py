@@ -53,6 +53,16 @@ class ServicePortName:
         return f"{self.namespace}/{self.name}{port}/{self.protocol.name}"
 
 
+def parse_service_port_name(text: str) -> ServicePortName | None:
+    """Undo ``str`` of a ServicePortName; None for anything else, such as a comment that somebody else wrote."""
+    namespace, slash, rest = text.partition("/")
+    service, slash_again, protocol = rest.rpartition("/")
+    name, _, port = service.partition(":")
+    if not (slash and slash_again and namespace and name) or protocol not in Protocol.__members__:
+        return None
+    return ServicePortName(namespace, name, port, Protocol[protocol])
+
+
 class ServicePortKey(NamedTuple):
     """A Service port in one IP family: dual-stack Services are two of these, independent of each other."""
 

@@ -204,8 +204,9 @@ class NodeContext:
     """What is the same for all Services on this node.
 
     ``addresses`` are those of the node's interfaces and of its Node object. ``node_port_addresses`` answer on NodePorts; with
-    ``node_port_any`` every local address does, loopback aside. ``masquerade_bit`` is 0 to 31. ``api_servers`` are the endpoints
-    of the API server, which no Service may take over.
+    ``node_port_any`` every local address does, loopback aside. ``loopback_node_ports`` are loopback addresses that the operator
+    has chosen for NodePorts: a mode with the capability ``localhost_node_ports`` answers there, too. ``masquerade_bit`` is 0
+    to 31. ``api_servers`` are the endpoints of the API server, which no Service may take over.
     """
 
     name: str = ""
@@ -213,6 +214,7 @@ class NodeContext:
     addresses: tuple[Address, ...] = ()
     node_port_addresses: tuple[Address, ...] = ()
     node_port_any: bool = False
+    loopback_node_ports: tuple[Network, ...] = ()
     local_detector: LocalDetector = None
     service_cidrs: tuple[Network, ...] = ()
     masquerade_bit: int = 14

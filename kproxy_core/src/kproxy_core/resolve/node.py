@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from kproxy_core.config.settings import DetectLocalMode, NodePortScope, Settings
-from kproxy_core.model.addresses import Address, Family, collapse
+from kproxy_core.model.addresses import Address, Family, Network, collapse, parse_network
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.objects import Node
 from kproxy_core.model.snapshot import ClusterSnapshot, Kind
@@ -12,6 +12,9 @@ from kproxy_core.resolve.guard import API_SERVER_SERVICE, special_use
 
 CONFIGURATION = "configuration"
 """The subject of Diagnostics about the operator's settings."""
+
+
+_LOOPBACK = (parse_network("127.0.0.0/8"), parse_network("::1/128"))
 
 
 def node_context(
@@ -33,6 +36,7 @@ def node_context(
         addresses=tuple(sorted(addresses)),
         node_port_addresses=tuple(sorted(set(answering))),
         node_port_any=everywhere,
+        loopback_node_ports=_loopback_node_ports(settings, node_ports_everywhere),
         local_detector=_local_detector(snapshot.node, settings),
         service_cidrs=collapse([network for cidr in snapshot.service_cidrs.values() for network in cidr.cidrs]),
         masquerade_bit=settings.masquerade_bit,
@@ -90,6 +94,25 @@ def _node_port_addresses(
             ranges = settings.node_port_addresses
             assert isinstance(ranges, tuple)
             return False, [address for address in interfaces if any(address in network for network in ranges)]
+
+
+def _loopback_node_ports(settings: Settings, node_ports_everywhere: bool) -> tuple[Network, ...]:
+    """Which of the loopback addresses, every one of which is the node's own, are chosen for NodePorts."""
+    match _scope(settings, node_ports_everywhere):
+        case NodePortScope.ALL:
+            return _LOOPBACK
+        case NodePortScope.PRIMARY:
+            return ()
+        case _:
+            ranges = settings.node_port_addresses
+            assert isinstance(ranges, tuple)
+            return collapse([common for chosen in ranges for network in _LOOPBACK if (common := _common(chosen, network))])
+
+
+def _common(one: Network, other: Network) -> Network | None:
+    """What is in both networks: the narrower one if it lies in the wider."""
+    wide, narrow = sorted((one, other), key=lambda network: network.length)
+    return narrow if narrow.address in wide else None
 
 
 def _local_detector(node: Node | None, settings: Settings) -> LocalDetector:

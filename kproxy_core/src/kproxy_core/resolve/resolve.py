@@ -142,7 +142,7 @@ def _lacking(service: Service, frontends: Frontends, sets: EndpointSets) -> Iter
 
 def relevant(node: NodeContext) -> NodeContext:
     """The part of a NodeContext that single Services depend on; as long as it stays equal, no Service needs a new decision."""
-    return evolve(node, node_port_addresses=(), node_port_any=False, service_cidrs=(), masquerade_bit=0)
+    return evolve(node, node_port_addresses=(), node_port_any=False, loopback_node_ports=(), service_cidrs=(), masquerade_bit=0)
 
 
 def resolve(snapshot: ClusterSnapshot, node: NodeContext, settings: Settings) -> NodeState:

@@ -4,11 +4,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 
-from kproxy_core.model.names import ServicePortKey, ServicePortName
+from kproxy_core.model.names import ServicePortKey, ServicePortName, parse_service_port_name
 from kproxy_core.program.program import Fragment, Program
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_nftables import sets
-from kproxy_nftables.objects import FAMILIES_BY_NAME, Key, Owned, Value, parse_owner
+from kproxy_nftables.objects import FAMILIES_BY_NAME, Key, Owned, Value
 
 
 def attribute(objects: Mapping[Key, Value]) -> Program[Key, Value]:
@@ -62,7 +62,7 @@ def _owners(by_id: Mapping[bytes, Mapping[Key, Value]]) -> dict[bytes, ServicePo
     for identity, own in by_id.items():
         texts = {value.owner for value in own.values() if isinstance(value, Owned)}
         text = texts.pop() if len(texts) == 1 else ""
-        name = parse_owner(text) if text not in taken else None
+        name = parse_service_port_name(text) if text not in taken else None
         if name is not None:
             taken.add(text)
             result[identity] = name

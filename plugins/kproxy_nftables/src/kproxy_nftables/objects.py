@@ -97,13 +97,3 @@ def split_address_and_port(data: bytes) -> tuple[Address, int]:
 def owner_text(name: ServicePortName) -> str:
     """Spell a Service port for a comment: ``namespace/name:port/TCP``."""
     return str(name)
-
-
-def parse_owner(text: str) -> ServicePortName | None:
-    """Undo :func:`owner_text`; None for anything else, such as an element that somebody else added."""
-    namespace, slash, rest = text.partition("/")
-    service, slash_again, protocol = rest.rpartition("/")
-    name, _, port = service.partition(":")
-    if not (slash and slash_again and namespace and name) or protocol not in Protocol.__members__:
-        return None
-    return ServicePortName(namespace, name, port, Protocol[protocol])
