@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from kproxy_core.testing.lab.namespaces import CLONE_NEWNET, unshare
 
+from .users import NO_USER_NAMESPACES, User, this_user, unprivileged_user
+
 # Examples are clusters and take a while to draw; on a busy machine none of that says anything about the code.
 settings.register_profile(
     "fast",
@@ -59,3 +61,27 @@ def own_network_in_a_user_namespace() -> None:
     everybody = ["0", "0", "4294967295"]
     if os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() != everybody:
         unshare(CLONE_NEWNET)
+
+
+@pytest.fixture(scope="session")
+def user_namespaces() -> None:
+    """Skips the test where this user may not make user namespaces."""
+    if not this_user().may_make_user_namespaces:
+        pytest.skip(NO_USER_NAMESPACES)
+
+
+@pytest.fixture(scope="session")
+def unprivileged() -> User:
+    """A user who is not root."""
+    user = unprivileged_user()
+    if user is None:
+        pytest.skip("no Python interpreter that an unprivileged user may run")
+    return user
+
+
+@pytest.fixture(scope="session")
+def unprivileged_with_namespaces(unprivileged: User) -> User:
+    """A user who is not root and may become root of a user namespace."""
+    if not unprivileged.may_make_user_namespaces:
+        pytest.skip(NO_USER_NAMESPACES)
+    return unprivileged

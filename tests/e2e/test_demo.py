@@ -16,27 +16,19 @@ import pytest
 
 from kproxy_core.testing.lab import can_build, in_user_namespace
 
+from ..users import NO_USER_NAMESPACES, User, this_user
 from .conftest import COMMAND, PATIENCE, ROOT, Running, install_mode, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.slow]
 
-NOBODY = 65534
 DEMO = [*COMMAND, "demo", "--seconds", "4"]
 Background = Callable[..., Running]
 
 
-def may_make_user_namespaces() -> bool:
-    """Whether an unprivileged user may."""
-    limit = Path("/proc/sys/user/max_user_namespaces")
-    clone = Path("/proc/sys/kernel/unprivileged_userns_clone")
-    none = not limit.exists() or limit.read_text().strip() == "0"
-    return not none and (not clone.exists() or clone.read_text().strip() == "1")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _able() -> None:
-    if not can_build() and not may_make_user_namespaces():
-        pytest.skip("neither root nor allowed to make user namespaces")
+    if not can_build() and not this_user().may_make_user_namespaces:
+        pytest.skip(f"neither root, nor: {NO_USER_NAMESPACES}")
 
 
 @pytest.fixture
@@ -99,48 +91,14 @@ def _check_report(report: dict[str, Any]) -> None:
     assert report["measured"]["connections"] == sum(service["connections"] for service in services.values())
 
 
-def test_an_unprivileged_user_sees_the_same(temporary: Path) -> None:
-    if not may_make_user_namespaces():
-        pytest.skip("no unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)")
-    options, interpreter = _unprivileged()
-    done = subprocess.run(
-        [interpreter, *DEMO[1:], "--json"],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env=environment(temporary, **_path()),
-        timeout=PATIENCE * 3,
-        check=False,
-        **options,
-    )
+def test_an_unprivileged_user_sees_the_same(temporary: Path, unprivileged_with_namespaces: User) -> None:
+    done = unprivileged_with_namespaces.run(*DEMO[1:], "--json", environment={"TMPDIR": str(temporary)})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"]
 
 
-def _path() -> dict[str, str]:
-    return {"PYTHONPATH": ":".join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _unprivileged() -> tuple[dict[str, Any], str]:
-    """How to start a process as nobody in particular, and an interpreter that it may run, in whatever folder that is."""
-    if os.geteuid() != 0:
-        return {}, sys.executable
-    nobody: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    for interpreter in (sys.executable, "/usr/bin/python3"):
-        # Starting it twice, as the demo does: the first start is still root's.
-        again = (
-            "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import kproxy_core.testing.lab, click'], check=True)"
-        )
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            argv = [interpreter, "-c", again]
-            subprocess.run(argv, check=True, capture_output=True, cwd="/", env={**os.environ, **_path()}, **nobody)
-            return nobody, interpreter
-    pytest.skip("no Python interpreter that an unprivileged user may run")
-
-
+@pytest.mark.usefixtures("user_namespaces")
 def test_where_it_is_not_allowed_it_says_what_would_help(temporary: Path) -> None:
-    if not may_make_user_namespaces():
-        pytest.skip("no unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)")
     # In a user namespace that allows no other, with nothing left of the capabilities that root has there.
     code = """
 import ctypes, os, sys

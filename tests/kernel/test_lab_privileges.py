@@ -1,16 +1,14 @@
 """The lab without root: in an unprivileged user namespace, and what is said where that does not go."""
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from kproxy_core.testing.lab import command_in_user_namespace
 
-NOBODY = 65534
+from ..users import User
 
 SCRIPT = """
 from kproxy_core.model.names import Protocol
@@ -46,41 +44,10 @@ except LabError as error:
 """
 
 
-def _unprivileged() -> tuple[dict[str, object], str]:
-    """How to start a process as nobody in particular, and an interpreter that it may run."""
-    if os.geteuid() != 0:
-        return {}, sys.executable
-    nobody: dict[str, object] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    for interpreter in (sys.executable, "/usr/bin/python3"):
-        try:
-            argv = [interpreter, "-c", "import kproxy_core.testing.lab, pyroute2"]
-            subprocess.run(argv, check=True, capture_output=True, cwd="/", env=_environment(), **nobody)  # type: ignore[call-overload]
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return nobody, interpreter
-    pytest.skip("no Python interpreter that an unprivileged user may run")
-
-
-def _environment() -> dict[str, str]:
-    return {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _user_namespaces_allowed() -> bool:
-    limit = Path("/proc/sys/user/max_user_namespaces")
-    clone = Path("/proc/sys/kernel/unprivileged_userns_clone")
-    none = not limit.exists() or limit.read_text().strip() == "0"
-    return not none and (not clone.exists() or clone.read_text().strip() == "1")
-
-
 @pytest.mark.kernel
-def test_the_lab_works_for_an_unprivileged_user() -> None:
-    if not _user_namespaces_allowed():
-        pytest.skip("no unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)")
-    options, interpreter = _unprivileged()
-    argv = command_in_user_namespace([interpreter, "-c", SCRIPT])
-    done = subprocess.run(  # type: ignore[call-overload]
-        [interpreter, *argv[1:]], capture_output=True, text=True, check=False, cwd="/", env=_environment(), **options
-    )
+def test_the_lab_works_for_an_unprivileged_user(unprivileged_with_namespaces: User) -> None:
+    user = unprivileged_with_namespaces
+    done = user.run("-m", "kproxy_core.testing.lab", user.interpreter, "-c", SCRIPT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("['a1', 'a2', 'abr1', 'abr2', 'b1', 'b2', 'node', 'node2', 'outside'] nsenter")
 
@@ -101,6 +68,7 @@ with Lab() as lab:
 
 
 @pytest.mark.kernel
+@pytest.mark.usefixtures("user_namespaces")
 def test_read_only_kernel_parameters_are_reported() -> None:
     """As in a container that is not privileged."""
     done = subprocess.run([sys.executable, "-c", READ_ONLY], capture_output=True, text=True, check=False)
@@ -119,6 +87,7 @@ with Lab() as lab:
 
 
 @pytest.mark.kernel
+@pytest.mark.usefixtures("user_namespaces")
 def test_a_person_can_enter_a_host_from_another_terminal() -> None:
     if shutil.which("nsenter") is None:
         pytest.skip("nsenter is not installed")
@@ -134,17 +103,15 @@ def test_a_person_can_enter_a_host_from_another_terminal() -> None:
 
 
 @pytest.mark.kernel
+@pytest.mark.usefixtures("user_namespaces")
 def test_the_lab_works_for_root_in_a_user_namespace() -> None:
     argv = command_in_user_namespace([sys.executable, "-c", SCRIPT])
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_privilege_it_can_be_imported_and_says_what_would_help() -> None:
-    options, interpreter = _unprivileged()
-    done = subprocess.run(  # type: ignore[call-overload]
-        [interpreter, "-c", IMPORT], capture_output=True, text=True, check=False, cwd="/", env=_environment(), **options
-    )
+def test_without_privilege_it_can_be_imported_and_says_what_would_help(unprivileged: User) -> None:
+    done = unprivileged.run("-c", IMPORT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "False\ncannot make a network namespace: unshare: Operation not permitted."
@@ -168,11 +135,17 @@ waiting.set()
     assert "several threads" in done.stdout
 
 
-def test_the_command_line_explains_itself_and_its_failures() -> None:
-    module = [sys.executable, "-m", "kproxy_core.testing.lab"]
-    bare = subprocess.run(module, capture_output=True, text=True, check=False)
+MODULE = [sys.executable, "-m", "kproxy_core.testing.lab"]
+
+
+def test_the_command_line_explains_itself() -> None:
+    bare = subprocess.run(MODULE, capture_output=True, text=True, check=False)
     assert bare.returncode == 1
     assert "PROGRAM" in bare.stderr
-    absent = subprocess.run([*module, "/no/such/program"], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.usefixtures("user_namespaces")
+def test_the_command_line_explains_its_failures() -> None:
+    absent = subprocess.run([*MODULE, "/no/such/program"], capture_output=True, text=True, check=False)
     assert absent.returncode == 1
     assert "/no/such/program" in absent.stderr or "No such file" in absent.stderr

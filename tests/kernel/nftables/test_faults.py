@@ -155,6 +155,7 @@ def test_somebody_adds_what_we_are_about_to_add(world: World) -> None:
     world.see(asked.answered("a1 b1"))
 
 
+@pytest.mark.usefixtures("user_namespaces")
 def test_without_root_transactions_are_cut_and_all_is_well() -> None:
     """In an unprivileged user namespace a message may not be larger than some 200 kB, a thousand Services take more."""
     script = Path(__file__).with_name("unprivileged.py")

@@ -13,6 +13,7 @@ import pytest
 from kproxy_core.kernel.errors import NetlinkError
 from kproxy_core.kernel.netlink_socket import NetlinkSocket
 from kproxy_core.kernel.nftables import NftSocket, OperationError
+from kproxy_core.testing.lab import command_in_user_namespace
 from kproxy_core.wire import nftables as nft_wire
 from kproxy_core.wire.errors import EncodingError
 from kproxy_core.wire.netlink import Protocol
@@ -221,27 +222,27 @@ def test_a_datagram_beyond_the_buffer_is_an_error(namespace: int) -> None:
 CHILD = Path(__file__).with_name("unprivileged.py")
 
 
-def unprivileged(case: str) -> dict[str, Any]:
+def in_a_user_namespace(case: str) -> dict[str, Any]:
     """Run a case of unprivileged.py in a user namespace, where SO_SNDBUFFORCE is refused."""
-    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, str(CHILD), case]
+    command = command_in_user_namespace([sys.executable, str(CHILD), case])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "unshare failed" in done.stderr:
-        pytest.skip("user namespaces may not be made here")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
+@pytest.mark.usefixtures("user_namespaces")
 def test_without_privilege_a_large_transaction_is_cut() -> None:
-    found = unprivileged("cut")
+    found = in_a_user_namespace("cut")
     assert found["room"] < found["bytes"]
     assert found["transactions"] > 1
     assert found["done"] == found["operations"]
     assert found["elements"] == found["wanted"]
 
 
+@pytest.mark.usefixtures("user_namespaces")
 def test_without_privilege_a_cut_transaction_stops_at_its_first_failing_part() -> None:
-    found = unprivileged("fail")
+    found = in_a_user_namespace("fail")
     assert found["transactions"] >= 1
     assert found["index"] == found["operations"] - 1
     assert found["error"] == errno.ENOENT
@@ -249,12 +250,14 @@ def test_without_privilege_a_cut_transaction_stops_at_its_first_failing_part() -
     assert 0 < found["elements"] < found["wanted"]
 
 
+@pytest.mark.usefixtures("user_namespaces")
 def test_without_privilege_what_may_not_be_cut_is_refused_before_anything_is_done() -> None:
-    assert unprivileged("whole") == {"error": "EncodingError", "tables": 0}
+    assert in_a_user_namespace("whole") == {"error": "EncodingError", "tables": 0}
 
 
+@pytest.mark.usefixtures("user_namespaces")
 def test_without_privilege_many_errors_are_all_told_or_the_outcome_is_known_to_be_failure() -> None:
-    found = unprivileged("errors")
+    found = in_a_user_namespace("errors")
     assert found["done"] == 0
     assert found["tables"] == 0
 
