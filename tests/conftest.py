@@ -7,12 +7,11 @@ The default is the same examples each time, so that a change that did not cause 
 import functools
 import os
 import resource
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kproxy_core.testing.lab.namespaces import CLONE_NEWNET, unshare
+from kproxy_core.testing.lab import can_return, enter_own_network, in_user_namespace
 
 from .users import NO_USER_NAMESPACES, User, this_user, unprivileged_user
 
@@ -46,21 +45,31 @@ def pytest_configure() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Move into a network namespace of our own before the first test that uses the kernel, where root is one of a user namespace.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what installs from the package index go first: tests that use the kernel may leave the machine's network for good."""
+    items.sort(key=needs_own_network)
 
-    Such a root may go back only to namespaces of its user namespace, and the machine's network is none of them.
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Move into a network of our own before the first test that makes others, where root is one of a user namespace.
+
+    Such a root may go back only to networks of its user namespace, and the machine's is none of them.
     """
-    if item.get_closest_marker("kernel") or item.get_closest_marker("e2e"):
+    if needs_own_network(item):
         own_network_in_a_user_namespace()
+
+
+def needs_own_network(item: pytest.Item) -> bool:
+    """Whether a test enters network namespaces itself, and does not need the machine's."""
+    kernel = item.get_closest_marker("kernel") or item.get_closest_marker("e2e")
+    return kernel is not None and item.get_closest_marker("index") is None
 
 
 @functools.cache
 def own_network_in_a_user_namespace() -> None:
     """Do so, once."""
-    everybody = ["0", "0", "4294967295"]
-    if os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() != everybody:
-        unshare(CLONE_NEWNET)
+    if os.geteuid() == 0 and in_user_namespace() and not can_return():
+        enter_own_network()
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,14 @@ class User:
             **self.options,
         )
 
+    def run_as_root_without_a_network(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Do so as root of a user namespace that is still in the machine's network, which is none of its own."""
+        become_root = ["unshare", "--user", "--map-root-user", "--mount", self.interpreter]
+        script = f"import os, sys; os.execvp('unshare', {become_root!r} + sys.argv[1:])"
+        return self.run("-c", script, *arguments, environment=environment)
+
     @staticmethod
     def _paths() -> dict[str, str]:
         return {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -97,6 +97,16 @@ def test_an_unprivileged_user_sees_the_same(temporary: Path, unprivileged_with_n
     assert json.loads(done.stdout)["ok"]
 
 
+def test_root_of_a_user_namespace_in_the_machines_network_sees_the_same(
+    temporary: Path, unprivileged_with_namespaces: User
+) -> None:
+    """As after ``unshare --user --map-root-user``: it cannot come back to that network, and needs one of its own."""
+    user = unprivileged_with_namespaces
+    done = user.run_as_root_without_a_network(*DEMO[1:], "--json", environment={"TMPDIR": str(temporary)})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"]
+
+
 @pytest.mark.usefixtures("user_namespaces")
 def test_where_it_is_not_allowed_it_says_what_would_help(temporary: Path) -> None:
     # In a user namespace that allows no other, with nothing left of the capabilities that root has there.

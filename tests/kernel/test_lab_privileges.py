@@ -149,3 +149,29 @@ def test_the_command_line_explains_its_failures() -> None:
     absent = subprocess.run([*MODULE, "/no/such/program"], capture_output=True, text=True, check=False)
     assert absent.returncode == 1
     assert "/no/such/program" in absent.stderr or "No such file" in absent.stderr
+
+
+IN_THE_MACHINES_NETWORK = """
+from kproxy_core.testing.lab import Answer, Lab, LabError, ask, can_build, enter_own_network
+try:
+    with Lab():
+        print("built")
+except LabError as error:
+    print(can_build(), error)
+enter_own_network()
+with Lab(names="inner") as lab:
+    lab.serve(lab.pods["a1"], 80)
+    assert isinstance(ask(lab.node, lab.pods["a1"].ipv4, 80, timeout=10), Answer)
+print(can_build())
+"""
+
+
+@pytest.mark.kernel
+def test_root_of_a_user_namespace_needs_a_network_of_its_own(unprivileged_with_namespaces: User) -> None:
+    """The machine's network can be left but not entered again."""
+    done = unprivileged_with_namespaces.run_as_root_without_a_network("-c", IN_THE_MACHINES_NETWORK)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "False cannot make a network namespace: setns: Operation not permitted."
+        " Run as root, or call enter_user_namespace() first\nTrue\n"
+    )

@@ -7,6 +7,8 @@ import pytest
 
 from .conftest import Installation
 
+pytestmark = pytest.mark.index
+
 IMPORT_ALL = """
 import importlib, pkgutil, re
 from importlib.metadata import requires

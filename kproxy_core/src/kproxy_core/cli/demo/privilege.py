@@ -14,12 +14,11 @@ def become_able() -> None:
     Raises :class:`~kproxy_core.testing.lab.LabError` with what would help when that is not allowed either.
     """
     from kproxy_core.runtime.node_checks import CAP_NET_ADMIN, CAP_SYS_ADMIN, has_capability
+    from kproxy_core.testing.lab import LabError, can_return, exec_in_user_namespace
 
-    able = has_capability(CAP_SYS_ADMIN) and has_capability(CAP_NET_ADMIN)
+    able = has_capability(CAP_SYS_ADMIN) and has_capability(CAP_NET_ADMIN) and can_return()
     if able or os.environ.get(REENTERED):
         return
-    from kproxy_core.testing.lab import LabError, exec_in_user_namespace
-
     os.environ[REENTERED] = "1"
     try:
         exec_in_user_namespace([sys.executable, "-P", "-m", "kproxy_core.cli.main", *sys.argv[1:]])

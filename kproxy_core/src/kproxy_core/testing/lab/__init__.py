@@ -13,7 +13,7 @@ from kproxy_core.testing.lab.faults import LabCapability, LabError, Missing
 from kproxy_core.testing.lab.host import Host
 from kproxy_core.testing.lab.lab import Lab
 from kproxy_core.testing.lab.load import Failure, Load, LoadResult
-from kproxy_core.testing.lab.namespaces import Namespace
+from kproxy_core.testing.lab.namespaces import Namespace, can_return
 from kproxy_core.testing.lab.outcomes import Answer, Closed, Dropped, Outcome, Refused, Unreachable, tally
 from kproxy_core.testing.lab.plan import BRIDGE, POD_INTERFACE_PREFIX, AddressPair, LabPlan, PodPlan
 from kproxy_core.testing.lab.questions import DROP_TIMEOUT, Question
@@ -21,6 +21,7 @@ from kproxy_core.testing.lab.servers import Behaviour, Connections, Served, Serv
 from kproxy_core.testing.lab.userns import (
     can_build,
     command_in_user_namespace,
+    enter_own_network,
     enter_user_namespace,
     exec_in_user_namespace,
     in_user_namespace,
@@ -62,7 +63,9 @@ __all__ = [
     "ask_all",
     "ask_many",
     "can_build",
+    "can_return",
     "command_in_user_namespace",
+    "enter_own_network",
     "enter_user_namespace",
     "exec_in_user_namespace",
     "hold",

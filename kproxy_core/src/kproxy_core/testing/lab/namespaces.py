@@ -46,6 +46,29 @@ def setns(descriptor: int, kind: int) -> None:
     _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
 
 
+@contextlib.contextmanager
+def open_own() -> Iterator[int]:
+    """A descriptor of the network namespace that the calling thread is in."""
+    descriptor = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def can_return() -> bool:
+    """Whether the calling thread, once it has left its network namespace, could come back. Tries.
+
+    Root of a user namespace cannot, while it is in a network that does not belong to it: the machine's.
+    """
+    try:
+        with open_own() as home:
+            setns(home, CLONE_NEWNET)
+    except OSError:
+        return False
+    return True
+
+
 def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
     """Attach a file system, or a file to another (man 2 mount). Raises ``OSError``."""
     arguments = (ctypes.c_char_p(source.encode()), ctypes.c_char_p(target.encode()), ctypes.c_char_p(kind.encode()))
@@ -66,14 +89,20 @@ class Namespace:
 
     @classmethod
     def create(cls) -> "Namespace":
-        """Make one, without interfaces but a loopback that is down. Raises :class:`LabError` without the privilege."""
+        """Make one, without interfaces but a loopback that is down.
+
+        Raises :class:`LabError` without the privilege, or when nobody could come back from it to where the caller is.
+        """
         made: list[int] = []
         refused: list[OSError] = []
 
         def unshare_and_hold() -> None:
             try:
-                unshare(CLONE_NEWNET)
-                made.append(os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC))
+                with open_own() as home:
+                    unshare(CLONE_NEWNET)
+                    made.append(os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC))
+                    # What can_return() tells, tried now, before somebody needs it.
+                    setns(home, CLONE_NEWNET)
             except OSError as error:
                 refused.append(error)
 
@@ -82,6 +111,8 @@ class Namespace:
         maker.start()
         maker.join()
         if refused:
+            for descriptor in made:
+                os.close(descriptor)
             raise LabError(
                 f"cannot make a network namespace: {refused[0].strerror}. Run as root, or call enter_user_namespace() first"
             ) from refused[0]
@@ -115,15 +146,12 @@ class Namespace:
 
         May be nested. Raises :class:`LabError` when the namespace left could not be returned to.
         """
-        home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open_own() as home:
             setns(self.descriptor, CLONE_NEWNET)
             try:
                 yield
             finally:
                 setns(home, CLONE_NEWNET)
-        finally:
-            os.close(home)
 
     def publish(self, name: str) -> None:
         """Bind it to /run/netns/NAME, as ``ip netns add`` does. Raises ``OSError``, ``FileExistsError`` for a name in use."""

@@ -67,6 +67,16 @@ def enter_user_namespace() -> tuple[Missing, ...]:
     return tuple(missing for missing in (_mount_sys(), _mount_names()) if missing is not None)
 
 
+def enter_own_network() -> None:
+    """Move the calling thread, and threads started by it, into a network namespace of its own, with the loopback up.
+
+    For root of a user namespace who is still in the machine's network (see :func:`can_return`).
+    Raises ``OSError``.
+    """
+    namespaces.unshare(namespaces.CLONE_NEWNET)
+    _raise_loopback()
+
+
 def exec_in_user_namespace(argv: Sequence[str]) -> None:
     """Become a program inside, with the same standard streams. Returns only by raising."""
     enter_user_namespace()
