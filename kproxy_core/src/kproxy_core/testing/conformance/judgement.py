@@ -61,7 +61,7 @@ def questions(ask: Ask, lab: Lab, places: Places, owners: Owners) -> Iterator[Pu
                 address = places.address(target, family)
                 if not address or (family is Family.IPV6 and len(lab.families) < 2):
                     continue
-                for source in _sources(ask.source, family, places):
+                for source in sources(ask.source, family, places):
                     for protocol in ask.protocols:
                         question = Question(
                             host=lab.hosts[origin],
@@ -78,7 +78,8 @@ def questions(ask: Ask, lab: Lab, places: Places, owners: Owners) -> Iterator[Pu
                             yield put
 
 
-def _sources(written: str, family: Family, places: Places) -> list[str]:
+def sources(written: str, family: Family, places: Places) -> list[str]:
+    """The addresses from which an entry is asked in a family; the empty one leaves it to the kernel."""
     plan = places.plan
     if not written:
         return [""]

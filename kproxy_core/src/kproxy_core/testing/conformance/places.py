@@ -102,12 +102,10 @@ class Places:
 
     def _named(self, text: str) -> str:
         *words, family = text.split() or [""]
-        if not words:
-            raise ValueError(f"{{{text}}}: a name and ipv4 or ipv6 are expected; placeholders: {'; '.join(PLACEHOLDERS)}")
-        if words[0] == "nodePort":
+        if words == ["nodePort"]:
             return str(NODE_PORT + _number(family))
-        if family not in ("ipv4", "ipv6"):
-            raise ValueError(f"{{{text}}}: {family!r} is no family; write ipv4 or ipv6 at the end")
+        if not words or family not in ("ipv4", "ipv6"):
+            raise ValueError(f"{{{text}}}: write a name, and ipv4 or ipv6 at the end; placeholders: {'; '.join(PLACEHOLDERS)}")
         chosen = Family.IPV6 if family == "ipv6" else Family.IPV4
         if words[0] == "pods" or words == ["services"]:
             return self._range(words, chosen)
