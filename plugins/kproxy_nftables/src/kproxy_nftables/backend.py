@@ -65,7 +65,7 @@ class NftablesBackend(Backend[Key, Value]):
         return canonical(program)
 
     def plan(self, before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
-        """Order a delta into the messages of up to four transactions."""
+        """Order a delta into the messages of up to five transactions."""
         return plan(before, delta)
 
     def render(self, program: Program[Key, Value]) -> str:

@@ -1,8 +1,9 @@
-"""Orders the kernel operations of a delta: what is led to, what leads to it, what is let go.
+"""Orders the kernel operations of a delta: what is led to, what leads to it, entrances that are closed, what is let go.
 
 New data comes before what leads to it, and what leads to data goes before the data. So each part of a transaction that had
 to be cut (an unprivileged user namespace limits its size) is consistent alone. A swap of an element is a deletion and an
-addition that are never separated.
+addition that are never separated. A Service port that loses a frontend while it gets other endpoints (it was deleted, perhaps,
+and made anew under its name) loses it first: clients of that frontend must not be given the new endpoints.
 
 A packet meets a commit at any point of its way through the rules. It may have found an action with three endpoints just before,
 and find only two of them after it; or find an action just after it whose chain, by the generation of rules that it began with, is
@@ -83,13 +84,15 @@ def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operatio
 
 
 def phases(plan: Sequence[Operation]) -> tuple[Sequence[Operation], ...]:
-    """Divide a plan into transactions, none of them empty: what is led to, what leads to it, entrances closed, what is let go."""
+    """Divide a plan into transactions, none of them empty: see the beginning of this module."""
     starts = [0, *(index for index, operation in enumerate(plan) if operation.label == _PHASE), len(plan)]
     return tuple(plan[start:end] for start, end in pairwise(starts) if start < end)
 
 
-def _new_phase(operations: Sequence[Operation]) -> list[Operation]:
-    return [evolve(operations[0], label=_PHASE, cut=True), *operations[1:]] if operations else []
+def _in_phases(*parts: Sequence[Operation]) -> list[Operation]:
+    """Join parts, each of which begins a transaction of its own; the first goes along with whatever comes before it."""
+    first, *others = [part for part in parts if part] or [()]
+    return [*first, *(each for part in others for each in (evolve(part[0], label=_PHASE, cut=True), *part[1:]))]
 
 
 def _family_name(key: Key) -> str:
@@ -106,11 +109,36 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
     _spread(added, changed, removed)
     is_delicate = _is_delicate(added)
+    shut = _shut_beforehand((added, changed, removed))
     data = _make_data(delta, (added, changed, removed))
     ways = _make_ways((added, changed, removed))
     closed = _delete_all(_ENTRANCES, removed)
     let_go = [*_delete_all(_MAKING_ORDER, removed), *_unmake(removed), *(delete(_table(name)) for name in sorted(gone))]
-    return [*data, *(_new_phase(ways) if is_delicate else ways), *_new_phase(closed), *_new_phase(let_go)]
+    making = (data, ways) if is_delicate else ([*data, *ways],)
+    return _in_phases(shut, *making, closed, let_go)
+
+
+def _shut_beforehand(places: Change) -> list[Operation]:
+    """Delete the frontends, and their addresses, that Service ports lose whose data are about to change.
+
+    Takes what it does out of what is removed.
+    """
+    added, changed, removed = places
+    operations: list[Operation] = []
+    for ways, services in sets.KEYED_BY_FRONTEND.items():
+        for family_name in FAMILIES_BY_NAME:
+            lost = removed.get(f"{family_name} {services}")
+            if lost:
+                renewed = _renewed(family_name, added) | _renewed(family_name, changed)
+                keys = [key for key, owned in lost.items() if isinstance(owned, Owned) and owned.data in renewed]
+                place = f"{family_name} {ways}"
+                operations += _delete_elements(place, _pick(removed, place, keys))
+    return [*_delete_all((sets.CLUSTER_IPS,), removed), *operations] if operations else []
+
+
+def _renewed(family_name: str, places: Places) -> set[str | bytes]:
+    """Return the ids whose data are among these."""
+    return {key[:4] for name in sets.KEYED_BY_ID for key in places.get(f"{family_name} {name}", ())}
 
 
 def _is_delicate(added: Places) -> bool:
