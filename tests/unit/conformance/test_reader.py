@@ -109,7 +109,7 @@ def test_everything_once() -> None:
         ("at: cluster external", "at: cluster externl", "'externl' is unknown; did you mean external?"),
         ("b1/terminating", "b1/terminatin", "'terminatin' is nothing that can be said of an endpoint"),
         ("endpoints: a1 b1", "endpoints: a1 b9", "no host 'b9' (there are: a1, a2,"),
-        ("{a2 ipv4}/32", "{a2}/32", "write ipv4 or ipv6 at the end"),
+        ("{a2 ipv4}/32", "{a2}/32", "ipv4 or ipv6 at the end"),
         ("{a2 ipv4}/32", "{aa ipv4}/32", "no host 'aa'"),
         ("from: everywhere", "from: nowhere", "'nowhere' is unknown"),
         ("[cluster 1,", "[clster 1,", "'clster' is no kind of target; did you mean cluster?"),
