@@ -12,7 +12,7 @@ import nox
 
 ROOT = Path(__file__).parent
 ENVIRONMENT = Path(".nox") / "developer"
-DISTRIBUTIONS = ["kproxy_core", "plugins/kproxy_nftables"]
+DISTRIBUTIONS = ["kproxy_core", "plugins/kproxy_nftables", "plugins/kproxy_iptables"]
 WITHOUT_KERNEL = ["tests/architecture", "tests/docs", "tests/unit", "tests/property", "tests/engine"]
 TYPED = [*(f"{distribution}/src" for distribution in DISTRIBUTIONS), "tests", "benchmarks", "noxfile.py"]
 

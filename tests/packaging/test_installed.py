@@ -9,6 +9,8 @@ from .conftest import Installation
 
 pytestmark = pytest.mark.index
 
+MODES = ["iptables", "nftables"]
+
 IMPORT_ALL = """
 import importlib, pkgutil, re
 from importlib.metadata import requires
@@ -42,17 +44,18 @@ def test_the_core_declares_all_that_it_imports(core_alone: Installation) -> None
     assert {"kproxy_core.engine", "kproxy_core.testing.lab"} <= set(imported)
 
 
-def test_the_mode_declares_all_that_it_imports(complete: Installation) -> None:
-    imported = complete.python(IMPORT_ALL.format(package="kproxy_nftables")).split()
-    assert "kproxy_nftables.plugin" in imported
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mode_declares_all_that_it_imports(complete: Installation, mode: str) -> None:
+    imported = complete.python(IMPORT_ALL.format(package=f"kproxy_{mode}")).split()
+    assert f"kproxy_{mode}.plugin" in imported
 
 
-def test_the_mode_is_found_by_its_entry_point(complete: Installation) -> None:
+def test_modes_are_found_by_their_entry_points(complete: Installation) -> None:
     code = "from kproxy_core.plugin.registry import installed_modes; print(*installed_modes())"
-    assert complete.python(code).split() == ["nftables"]
+    assert complete.python(code).split() == MODES
     result = complete.run("kproxy", "modes")
     assert result.returncode == 0, result.stderr
-    assert "nftables" in result.stdout
+    assert all(mode in result.stdout for mode in MODES)
 
 
 def test_nothing_installed_contradicts_what_is_declared(complete: Installation) -> None:
@@ -60,7 +63,7 @@ def test_nothing_installed_contradicts_what_is_declared(complete: Installation) 
 from importlib.metadata import distribution, distributions
 print(*sorted(d.metadata["Name"] for d in distributions() if d.metadata["Name"].startswith("kproxy")))
 """
-    assert complete.python(code).split() == ["kproxy-core", "kproxy-nftables"]
+    assert complete.python(code).split() == ["kproxy-core", *(f"kproxy-{mode}" for mode in MODES)]
 
 
 @pytest.mark.kernel

@@ -1,0 +1,201 @@
+"""The programs iptables-restore and iptables-save of one network namespace, in both variants, and the kernel's word on a table.
+
+Since iptables 1.8 there are two variants of each program: one writes to nf_tables, the other to the older tables of its own,
+called legacy. Rules of the one are invisible to the other, and the kernel obeys both (kubernetes#71305).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from kproxy_core.kernel.closing import Closing
+from kproxy_core.kernel.errors import KernelError
+from kproxy_core.kernel.namespaces import entered, identity
+from kproxy_core.model.addresses import Family
+
+_SEARCH_PATH: Final = ":".join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+_STEMS: Final = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
+_LOCK_HELD: Final = 4
+"""The exit status for a lock that somebody else holds (iptables' RESOURCE_PROBLEM)."""
+_LINE: Final = re.compile(r"line:? (\d+)")
+_LEGACY_NAMES: Final = {Family.IPV4: "ip_tables_names", Family.IPV6: "ip6_tables_names"}
+_LEVELS: Final = {Family.IPV4: 0, Family.IPV6: 41}
+"""SOL_IP and SOL_IPV6."""
+_GET_INFO: Final = 64
+"""IPT_SO_GET_INFO and IP6T_SO_GET_INFO (linux/netfilter_ipv4/ip_tables.h)."""
+_INFO: Final = struct.Struct("=32sI5I5III")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Variant(Enum):
+    """Where the programs write to; the value is what ``iptables --version`` says in parentheses."""
+
+    NFT = "nf_tables"
+    LEGACY = "legacy"
+
+
+class IptablesError(KernelError):
+    """A program is missing, or could not tell what is in a table."""
+
+
+@frozen(kw_only=True)
+class Restored:
+    """What became of a text for iptables-restore.
+
+    ``line`` is the number of the line at fault, counted from 1, None where it was not told. ``lock_held`` says that somebody else
+    held the lock of the tables all the time that we were willing to wait.
+    """
+
+    ok: bool
+    message: str = ""
+    line: int | None = None
+    lock_held: bool = False
+
+
+@frozen(kw_only=True)
+class TableInfo:
+    """How large a legacy table is: entries (rules, and one or two for each chain) and bytes."""
+
+    entries: int
+    size: int
+
+
+def find_program(variant: Variant, family: Family, action: str) -> str | None:
+    """The path of a program, ``action`` being restore or save; None where it is not installed.
+
+    Looks for the name that tells the variant (iptables-nft-restore), then for the plain one that says that it is of this variant.
+    """
+    stem = _STEMS[family]
+    word = "nft" if variant is Variant.NFT else "legacy"
+    found = shutil.which(f"{stem}-{word}-{action}", path=_SEARCH_PATH)
+    if found is not None:
+        return found
+    plain = shutil.which(f"{stem}-{action}", path=_SEARCH_PATH)
+    return plain if plain is not None and plain_variant(family) is variant else None
+
+
+def plain_variant(family: Family) -> Variant | None:
+    """The variant of the program that is plainly called iptables (or ip6tables): the distribution's or the operator's choice."""
+    program = shutil.which(_STEMS[family], path=_SEARCH_PATH)
+    if program is None:
+        return None
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    # Before 1.8 there was nothing but what is called legacy now.
+    return Variant.NFT if Variant.NFT.value in told else Variant.LEGACY if told.startswith(_STEMS[family]) else None
+
+
+class IptablesPrograms(Closing):
+    """The programs of one variant, run in the network namespace in which this was made; for one thread at a time."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant: Final = variant
+        self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._paths: dict[tuple[Family, str], str | None] = {}
+
+    def close(self) -> None:
+        """Forget the namespace."""
+        if self._home >= 0:
+            os.close(self._home)
+            self._home = -1
+
+    def at_home(self) -> AbstractContextManager[None]:
+        """Be in the network namespace in which this was made, for the calling thread."""
+        # To enter a namespace takes more rights than to work in it, so one does not enter where one is.
+        return entered(None if identity(self._home) == identity() else self._home)
+
+    def has(self, family: Family) -> bool:
+        """Whether the programs of a family are installed."""
+        return all(self._path(family, action) is not None for action in ("restore", "save"))
+
+    def restore(self, family: Family, text: str, *, wait: int, test: bool = False) -> Restored:
+        """Feed a text to iptables-restore, which leaves alone what the text does not name.
+
+        wait: seconds to wait for the lock of the (legacy) tables. test: only try whether it would be accepted.
+        """
+        options = ["--noflush", f"--wait={wait}", *(["--test"] if test else [])]
+        done = self._run(family, "restore", options, text)
+        if done.returncode == 0:
+            return Restored(ok=True)
+        words = done.stderr.strip() or f"exit status {done.returncode}"
+        found = _LINE.search(words)
+        return Restored(
+            ok=False,
+            message=words,
+            line=int(found[1]) if found else None,
+            lock_held=done.returncode == _LOCK_HELD and "lock" in words,
+        )
+
+    def save(self, family: Family, table: str) -> str:
+        """What is in a table, as iptables-save prints it; empty for a legacy table that nobody has used yet.
+
+        Raises IptablesError.
+        """
+        if self.variant is Variant.LEGACY and table not in self.legacy_tables(family):
+            return ""  # to ask the program would make the table, and each packet would pass it from then on
+        done = self._run(family, "save", ["-t", table], "")
+        if done.returncode != 0:
+            raise IptablesError(f"{_STEMS[family]}-save -t {table}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        return done.stdout
+
+    def legacy_tables(self, family: Family) -> frozenset[str]:
+        """The names of the legacy tables that are in use."""
+        with self.at_home():
+            try:
+                return frozenset(Path("/proc/thread-self/net", _LEGACY_NAMES[family]).read_text().split())
+            except OSError:
+                return frozenset()
+
+    def _run(self, family: Family, action: str, options: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
+        program = self._path(family, action)
+        if program is None:
+            raise IptablesError(f"{_STEMS[family]}-{action} ({self.variant.value}) is not installed")
+        with self.at_home():
+            return subprocess.run(
+                [program, *options],
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="surrogateescape",
+                env={**os.environ, "LC_ALL": "C"},
+                check=False,
+            )
+
+    def _path(self, family: Family, action: str) -> str | None:
+        if (family, action) not in self._paths:
+            self._paths[family, action] = find_program(self.variant, family, action)
+        return self._paths[family, action]
+
+
+class LegacyTables(Closing):
+    """Asks the kernel about the legacy tables of one family in the network namespace in which this was made."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def info(self, table: str) -> TableInfo | None:
+        """How large a table is, in some microseconds; None where there is none."""
+        buffer = ctypes.create_string_buffer(table.encode(), _INFO.size)
+        length = ctypes.c_uint32(_INFO.size)
+        level = _LEVELS[self._family]
+        if _libc.getsockopt(self._socket.fileno(), level, _GET_INFO, buffer, ctypes.byref(length)) != 0:
+            return None
+        *_, entries, size = _INFO.unpack(buffer.raw)
+        return TableInfo(entries=entries, size=size)

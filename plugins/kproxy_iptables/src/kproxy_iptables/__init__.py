@@ -1,0 +1,1 @@
+"""The iptables mode of kproxy."""
