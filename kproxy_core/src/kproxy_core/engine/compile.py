@@ -8,7 +8,6 @@ from attrs import field, frozen
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import AnyBackend
-from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.program import Fragment
 
 AnyFragment = Fragment[Any, Any]
@@ -44,16 +43,10 @@ def compile_ports(
         before = previous.get(key)
         try:
             fragment = backend.compile(port, state.node, before, next_id)
-            _check_id(fragment, before, next_id)
+            fragment.check_id(before, next_id)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not stop the others
             broken[key] = f"mode {backend.name} cannot render it: {error!r}"
             continue
         updates[key] = fragment
         next_id = max(next_id, fragment.id + 1)
     return Compiled(updates=updates, broken=broken, next_id=next_id)
-
-
-def _check_id(fragment: AnyFragment, before: AnyFragment | None, fresh: int) -> None:
-    expected = before.id if before is not None and before.id else fresh
-    if fragment.id not in (0, expected):
-        raise ContractError(f"id {fragment.id} was chosen instead of {expected}")

@@ -412,6 +412,8 @@ class Engine:
             if port != UNATTRIBUTED and before.get(port) != after.get(port):
                 self._account.changed.add(port)
                 self._backlog.conntrack |= port.name.protocol is Protocol.UDP
+            if port in after and after[port].provisional:
+                self._backlog.dirty.add(port)
         self._work = self._work.accepted(trial)
         freed = [port for port in trial.batch if port in self._quarantine.refusals and port not in self._work.held]
         self._quarantine = self._quarantine.released(freed)

@@ -235,7 +235,7 @@ class Backend(Protocol[K, V]):
         return ()
 
     def claims(self, port: ServicePort, rule: FrontendRule, origin: Origin) -> bool:
-        """Say whether it serves traffic of ``origin`` to the frontend of ``rule``; what it leaves, its companions serve.
+        """Say whether it serves all traffic of ``origin`` to the frontend of ``rule``; what it leaves, its companions serve.
 
         Pure, and asked for every origin of every rule. The mode gets each rule of which it claims anything, its companion each
         rule of which anything is left, both of them the whole rule. So two things are the mode's part: to let traffic pass that

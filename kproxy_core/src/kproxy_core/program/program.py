@@ -35,6 +35,17 @@ class Fragment(Generic[K, V]):
     own: Mapping[K, V] = field(factory=dict)
     shared: Mapping[K, V] = field(factory=dict)
 
+    @property
+    def provisional(self) -> bool:
+        """Whether the Service port is to be compiled once more as soon as this is in the kernel, to let go of something."""
+        return False
+
+    def check_id(self, before: "Fragment[K, V] | None", fresh: int) -> None:
+        """Raise :class:`ContractError` unless the id is that of ``before``, or ``fresh`` where that has none."""
+        expected = before.id if before is not None and before.id else fresh
+        if self.id not in (0, expected):
+            raise ContractError(f"id {self.id} was chosen instead of {expected}")
+
 
 @frozen(kw_only=True)
 class Program(Generic[K, V]):

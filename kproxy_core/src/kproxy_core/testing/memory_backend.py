@@ -7,113 +7,74 @@ atomic unless asked for: a plan is a list of single operations, in an order that
 
 import contextlib
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from attrs import Factory, define, field, frozen
+from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.names import ServicePortKey
+from kproxy_core.model.packet import Packet
 from kproxy_core.model.state import (
     Disposition,
     Drop,
     EndpointScope,
     Forward,
     FrontendKind,
+    FrontendRule,
     LocalByInterface,
     LocalByNetwork,
     NodeContext,
+    Origin,
     Reject,
     ServicePort,
 )
-from kproxy_core.plugin.backend import ApplyResult, Backend, Capability, Dataplane, Drift, Failure, Leftovers, Support
+from kproxy_core.plugin.backend import (
+    ApplyResult,
+    Backend,
+    Capability,
+    Companion,
+    Counters,
+    Dataplane,
+    Drift,
+    Failure,
+    Leftovers,
+    Support,
+    Trace,
+)
 from kproxy_core.plugin.errors import ApplyError
 from kproxy_core.program.delta import Delta
 from kproxy_core.program.program import Fragment, Program
 from kproxy_core.program.slots import assign_slots
-from kproxy_core.testing.faults import Fault, no_faults
+from kproxy_core.testing.memory_kernel import MemoryKernel, Operation
+from kproxy_core.testing.memory_lookup import trace
+from kproxy_core.testing.memory_objects import LEAVE, TABLE, Front, Key, Objects, Value
 
-TABLE: Final = "kproxy-memory"
-"""Whose objects are ours; everything else in the kernel belongs to others."""
+__all__ = [
+    "TABLE",
+    "Front",
+    "Key",
+    "MemoryBackend",
+    "MemoryDataplane",
+    "MemoryFragment",
+    "MemoryKernel",
+    "MemoryProgram",
+    "Objects",
+    "Operation",
+    "Value",
+    "attributed",
+]
 
-Key = tuple[object, ...]
-"""A key's first part is its kind; the kinds are those of :class:`MemoryBackend`."""
-Value = object
-Objects = dict[Key, Value]
 MemoryProgram = Program[Key, Value]
 MemoryFragment = Fragment[Key, Value]
+Claims = Callable[[ServicePort, FrontendRule, Origin], bool]
 
 
-@frozen(kw_only=True)
-class Front:
-    """What a frontend's object holds: its Service id, and by origin ``("forward", scope, slots, masquerade)``, drop or reject."""
-
-    service: int
-    local_pod: tuple[object, ...]
-    node: tuple[object, ...]
-    outside: tuple[object, ...]
-    restricted: bool
-
-
-@frozen
-class Operation:
-    """One kernel operation. ``verb`` is add, set or delete."""
-
-    verb: str
-    key: Key
-    value: Value = None
-
-
-@define
-class MemoryKernel:
-    """The kernel's side: tables by owner. It outlives dataplanes, as a kernel outlives processes.
-
-    ``operations`` counts what was asked of it, refusals included; ``history`` holds the sizes of the plans that were applied.
-    ``fault`` is asked before each operation. ``unreadable``, if not empty, is why nothing can be read now.
-    """
-
-    tables: dict[str, Objects] = Factory(dict)
-    operations: int = 0
-    history: list[int] = Factory(list)
-    reads: int = 0
-    fault: Fault = no_faults
-    unreadable: str = ""
-    _watchers: list["MemoryDataplane"] = field(factory=list, init=False)
-
-    @property
-    def ours(self) -> Objects:
-        """Our objects. To change them as somebody else would, use :meth:`meddle`."""
-        return self.tables.setdefault(TABLE, {})
-
-    def meddle(self, change: Callable[[Objects], object], culprit: str = "somebody (pid 1)") -> None:
-        """Change our objects behind our back."""
-        change(self.ours)
-        for watcher in self._watchers:
-            watcher.tell(Drift(culprit=culprit))
-
-    def operate(self, objects: Objects, operation: Operation) -> Failure | None:
-        """Carry out one operation on a table, strictly: what is added must not be there, what is changed or deleted must."""
-        self.operations += 1
-        failure = self.fault(self.operations, operation.key)
-        if failure is not None:
-            return failure
-        if (operation.key in objects) is (operation.verb == "add"):
-            message = "exists already" if operation.verb == "add" else "no such object"
-            return Failure(message=f"{operation.verb} {operation.key}: {message}", keys=(operation.key,))
-        if operation.verb == "delete":
-            del objects[operation.key]
-        else:
-            objects[operation.key] = operation.value
-        return None
-
-    def watch(self, watcher: "MemoryDataplane") -> None:
-        """Tell a dataplane of what others change."""
-        self._watchers.append(watcher)
-
-    def unwatch(self, watcher: "MemoryDataplane") -> None:
-        """Stop telling it."""
-        self._watchers = [other for other in self._watchers if other is not watcher]
+def claims_everything(_port: ServicePort, _rule: FrontendRule, _origin: Origin) -> bool:
+    """Leave nothing to a companion."""
+    return True
 
 
 @frozen
@@ -130,28 +91,34 @@ class MemoryBackend(Backend[Key, Value]):
     - ``("pick", n)``, shared: how one of n slots is chosen; ``("cluster address", address)``, shared: refuses its other ports;
     - ``("node", what)``: the scaffold.
 
-    ``atomic`` makes a plan take effect as a whole or not at all; ``everywhere`` is the default for ``nodePortAddresses``.
+    ``atomic`` makes a plan take effect as a whole or not at all; ``everywhere`` is the default for ``nodePortAddresses``. With
+    ``companions`` beneath it, it serves what ``claimed`` says and lets pass all else, also what only the lowest mode can tell to
+    be nobody's. Several can share a kernel, by names and tables of their own; the kernel's ``hooks`` then name the tables.
     """
 
     kernel: MemoryKernel = field(factory=MemoryKernel)
     atomic: bool = False
     everywhere: bool = False
-
-    @property
-    def name(self) -> str:
-        """The mode's name."""
-        return "memory"
+    name: str = "memory"
+    table: str = TABLE
+    companions: tuple[Companion, ...] = ()
+    claimed: Claims = claims_everything
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What it can do."""
-        common = {Capability.SCTP, Capability.SOURCE_RANGES, Capability.UNUSED_PORTS_REJECTED, Capability.DRIFT_NOTIFIED}
+        common = {Capability.SCTP, Capability.SOURCE_RANGES, Capability.DRIFT_NOTIFIED, Capability.COUNTERS, Capability.TRACE}
+        common |= set() if self.companions else {Capability.UNUSED_PORTS_REJECTED}
         return frozenset(common | {Capability.ATOMIC} if self.atomic else common)
 
     @property
     def node_ports_everywhere(self) -> bool:
         """Whether NodePorts answer on every local address, not on primary ones only."""
         return self.everywhere
+
+    def claims(self, port: ServicePort, rule: FrontendRule, origin: Origin) -> bool:
+        """As it was told."""
+        return self.claimed(port, rule, origin)
 
     def probe(self) -> Support:
         """Nothing is needed."""
@@ -173,12 +140,12 @@ class MemoryBackend(Backend[Key, Value]):
         for rule in port.rules:
             own[_frontend_key(port, rule.frontend.address, rule.frontend.port)] = Front(
                 service=identity,
-                local_pod=_action(rule.from_local_pod, port),
-                node=_action(rule.from_node, port),
-                outside=_action(rule.from_outside, port),
+                local_pod=self._action(port, rule, Origin.LOCAL_POD),
+                node=self._action(port, rule, Origin.NODE),
+                outside=self._action(port, rule, Origin.OUTSIDE),
                 restricted=rule.restricted,
             )
-            if rule.frontend.kind is FrontendKind.CLUSTER_IP:
+            if rule.frontend.kind is FrontendKind.CLUSTER_IP and not self.companions:
                 shared["cluster address", rule.frontend.address] = "refuse other ports"
         if any(rule.restricted for rule in port.rules):
             own.update({("range", identity, network): "may come" for network in port.source_ranges})
@@ -186,12 +153,15 @@ class MemoryBackend(Backend[Key, Value]):
             own["affinity", identity] = port.affinity_timeout
         return Fragment(id=identity, own=own, shared=shared)
 
+    def _action(self, port: ServicePort, rule: FrontendRule, origin: Origin) -> tuple[object, ...]:
+        return _action(rule.disposition(origin), port) if self.claimed(port, rule, origin) else LEAVE
+
     def scaffold(self, node: NodeContext) -> Mapping[Key, Value]:
         """Render what is there once per node."""
         return {
             ("node", "node port addresses"): "any" if node.node_port_any else tuple(sorted(node.node_port_addresses)),
             ("node", "local pods"): _detector(node),
-            ("node", "service ranges"): tuple(sorted(node.service_cidrs)),
+            ("node", "service ranges"): () if self.companions else tuple(sorted(node.service_cidrs)),
         }
 
     def canonical(self, program: MemoryProgram) -> object:
@@ -219,18 +189,25 @@ class MemoryBackend(Backend[Key, Value]):
 
     def open(self) -> "MemoryDataplane":
         """Open the kernel."""
-        return MemoryDataplane(self.kernel, atomic=self.atomic)
+        return MemoryDataplane(self.kernel, self.table, atomic=self.atomic)
 
 
 class MemoryDataplane(Dataplane[Key, Value]):
     """The kernel as one process sees it."""
 
-    def __init__(self, kernel: MemoryKernel, *, atomic: bool = False) -> None:
+    def __init__(self, kernel: MemoryKernel, table: str = TABLE, *, atomic: bool = False) -> None:
         self._kernel = kernel
+        self._table = table
         self._atomic = atomic
         self._drift: Drift | None = None
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        kernel.watch(self)
+        # Thousands are made in a test of a law, which may end anywhere.
+        self._close_event = weakref.finalize(self, os.close, self._event)
+        kernel.watch(table, self.tell)
+
+    @property
+    def _objects(self) -> Objects:
+        return self._kernel.tables.setdefault(self._table, {})
 
     def read(self) -> MemoryProgram:
         """Read our objects and attribute them by their ids; shared ones are left unattributed."""
@@ -238,20 +215,20 @@ class MemoryDataplane(Dataplane[Key, Value]):
             raise ApplyError(self._kernel.unreadable)
         self._kernel.reads += 1
         self._drift = None
-        return attributed(self._kernel.ours)
+        return attributed(self._objects)
 
     def apply(self, plan: Sequence[Operation]) -> ApplyResult:
         """Carry out the operations in order; the others go on when one is refused, unless the whole is atomic."""
         self._kernel.history.append(len(plan))
-        objects = dict(self._kernel.ours) if self._atomic else self._kernel.ours
+        objects = dict(self._objects) if self._atomic else self._objects
         failures: list[Failure] = []
         for operation in plan:
-            failure = self._kernel.operate(objects, operation)
+            failure = self._kernel.operate(self._table, objects, operation)
             if failure is not None:
                 failures.append(failure)
                 if self._atomic:
                     return ApplyResult(failures=tuple(failures), unchanged=True)
-        self._kernel.tables[TABLE] = objects
+        self._kernel.tables[self._table] = objects
         return ApplyResult(done=len(plan) - len(failures), failures=tuple(failures))
 
     def tell(self, drift: Drift) -> None:
@@ -272,27 +249,38 @@ class MemoryDataplane(Dataplane[Key, Value]):
 
     def lookup(self, port: ServicePort) -> Mapping[Key, Value]:
         """The Service port's own objects, and all that is common."""
-        program = attributed(self._kernel.ours)
+        program = attributed(self._objects)
         fragment = program.fragments.get(port.key)
         return {**program.common, **(fragment.own if fragment is not None else {})}
 
+    def counters(self) -> Counters:
+        """What the endpoints of each Service port that is there have got."""
+        ports = {key[1]: port for key, port in self._objects.items() if key[0] == "service" and isinstance(port, ServicePortKey)}
+        traffic = self._kernel.traffic
+        return {
+            ports[number]: dict(counts) for (table, number), counts in traffic.items() if table == self._table and number in ports
+        }
+
+    def trace(self, packet: Packet) -> Trace:
+        """Follow a packet through our table."""
+        return trace(self._objects, packet, self._kernel.addresses)
+
     def leftovers(self) -> Leftovers:
         """Say how much there is."""
-        count = len(self._kernel.tables.get(TABLE, {}))
-        return Leftovers(lines=(f"table {TABLE} with {count} objects",) if count else ())
+        count = len(self._kernel.tables.get(self._table, {}))
+        return Leftovers(lines=(f"table {self._table} with {count} objects",) if count else ())
 
     def cleanup(self) -> Leftovers:
         """Remove our table."""
         removed = self.leftovers()
-        self._kernel.tables.pop(TABLE, None)
+        self._kernel.tables.pop(self._table, None)
         return removed
 
     def close(self) -> None:
         """Stop watching; the kernel keeps what it has."""
-        if self._event >= 0:
-            self._kernel.unwatch(self)
-            os.close(self._event)
-            self._event = -1
+        self._kernel.unwatch(self.tell)
+        self._close_event()
+        self._event = -1
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What the in-memory kernel does with a packet: its objects read as a kernel would, without the state they came from."""
+"""What the in-memory kernel does with a packet: a table's objects read as a kernel would, without the state they came from."""
 
 from collections.abc import Collection, Mapping
 from typing import cast
@@ -6,7 +6,8 @@ from typing import cast
 from kproxy_core.model.addresses import Address, Network, parse_network
 from kproxy_core.model.packet import Delivered, Dropped, Packet, Refused, Target, Untouched, Verdict
 from kproxy_core.model.state import Masquerade
-from kproxy_core.testing.memory_backend import Front, Key, Value
+from kproxy_core.plugin.backend import Trace
+from kproxy_core.testing.memory_objects import LEAVE, Front, Key, Value
 
 _LOOPBACK = (parse_network("127.0.0.0/8"), parse_network("::1/128"))
 
@@ -18,28 +19,45 @@ def lookup(objects: Objects, packet: Packet, local_addresses: Collection[Address
 
     Raises ``KeyError`` when an object refers to one that is not there: a moment at which a client would get no answer.
     """
+    verdict = trace(objects, packet, local_addresses).verdict
+    assert verdict is not None
+    return verdict
+
+
+def trace(objects: Objects, packet: Packet, local_addresses: Collection[Address] = ()) -> Trace:
+    """Say what becomes of a packet, and why; as :func:`lookup`."""
+    front = front_of(objects, packet, local_addresses)
+    if front is None:
+        return _unclaimed(objects, packet)
+    port = objects["service", front.service]
+    action = _action_for(objects, front, packet)
+    lines = [f"{packet.destination}:{packet.port} is a frontend of {port}", f"from {packet.source}: {' '.join(map(str, action))}"]
+    if action == LEAVE:
+        return Trace(lines=tuple(lines), verdict=Untouched())
+    if front.restricted and not _may_come(objects, front.service, packet.source):
+        return Trace(lines=(*lines, f"{packet.source} is in none of its source ranges"), verdict=Dropped())
+    match action:
+        case ("drop",):
+            return Trace(lines=tuple(lines), verdict=Dropped())
+        case ("reject",):
+            return Trace(lines=tuple(lines), verdict=Refused())
+        case ("forward", scope, int(count), masquerade):
+            lines.append(str(objects["pick", count]))
+            picked = [cast("tuple[Address, int]", objects["slot", front.service, scope, number]) for number in range(count)]
+            always = masquerade == Masquerade.ALWAYS.value
+            targets = frozenset(Target(address=a, port=p, masqueraded=always or a == packet.source) for a, p in picked)
+            return Trace(lines=(*lines, *(f"slot {n}: {a}:{p}" for n, (a, p) in enumerate(picked))), verdict=Delivered(targets))
+        case _:
+            raise KeyError(action)
+
+
+def front_of(objects: Objects, packet: Packet, local_addresses: Collection[Address] = ()) -> Front | None:
+    """Return the frontend that a packet is for."""
     where = ("frontend", packet.destination.family.label, packet.protocol.name)
     front = objects.get((*where, packet.destination, packet.port))
     if front is None and _answers_node_ports(objects, packet.destination, local_addresses):
         front = objects.get((*where, "*", packet.port))
-    if not isinstance(front, Front):
-        return _unclaimed(objects, packet)
-    if objects.get(("service", front.service)) is None:
-        raise KeyError(("service", front.service))
-    if front.restricted and not _may_come(objects, front.service, packet.source):
-        return Dropped()
-    match _action_for(objects, front, packet):
-        case ("drop",):
-            return Dropped()
-        case ("reject",):
-            return Refused()
-        case ("forward", scope, int(count), masquerade):
-            objects["pick", count]
-            picked = [cast("tuple[Address, int]", objects["slot", front.service, scope, number]) for number in range(count)]
-            always = masquerade == Masquerade.ALWAYS.value
-            return Delivered(frozenset(Target(address=a, port=p, masqueraded=always or a == packet.source) for a, p in picked))
-        case action:
-            raise KeyError(action)
+    return front if isinstance(front, Front) else None
 
 
 def _action_for(objects: Objects, front: Front, packet: Packet) -> tuple[object, ...]:
@@ -64,8 +82,10 @@ def _answers_node_ports(objects: Objects, address: Address, local_addresses: Col
     return address in (local_addresses if chosen == "any" else cast("tuple[Address, ...]", chosen))
 
 
-def _unclaimed(objects: Objects, packet: Packet) -> Verdict:
+def _unclaimed(objects: Objects, packet: Packet) -> Trace:
     if ("cluster address", packet.destination) in objects:
-        return Refused()
+        return Trace(lines=(f"nobody serves port {packet.port} of {packet.destination}",), verdict=Refused())
     ranges = cast("tuple[Network, ...]", objects.get(("node", "service ranges"), ()))
-    return Dropped() if any(packet.destination in network for network in ranges) else Untouched()
+    if any(packet.destination in network for network in ranges):
+        return Trace(lines=(f"{packet.destination} is of the Services' ranges, and nobody's",), verdict=Dropped())
+    return Trace(lines=(f"{packet.destination}:{packet.port} is no frontend",), verdict=Untouched())
