@@ -57,7 +57,8 @@ class Admission:
         external = spec["type"] in ("NodePort", "LoadBalancer")
         if external or spec.get("externalIPs"):
             spec.setdefault("externalTrafficPolicy", "Cluster")
-        spec["ports"] = [self._port(port, with_node_port=external) for port in spec.get("ports") or ()]
+        allocates = external and (spec["type"] == "NodePort" or spec.setdefault("allocateLoadBalancerNodePorts", True))
+        spec["ports"] = [self._port(port, with_node_port=allocates) for port in spec.get("ports") or ()]
         if spec["type"] == "LoadBalancer" and spec["externalTrafficPolicy"] == "Local":
             spec.setdefault("healthCheckNodePort", next(self._ports))
         return spec
