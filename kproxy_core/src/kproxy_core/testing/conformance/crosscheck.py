@@ -14,7 +14,7 @@ from kproxy_core.model.packet import Delivered, Dropped, Packet, Refused, Untouc
 from kproxy_core.model.snapshot import ClusterSnapshot, Kind
 from kproxy_core.sources.mixed import decode_document
 from kproxy_core.testing.conformance.configuration import document, settings_of
-from kproxy_core.testing.conformance.judgement import SERVED_PORTS, sources
+from kproxy_core.testing.conformance.judgement import sources
 from kproxy_core.testing.conformance.notation import ALREADY_THERE, Object, fill, key_of, named
 from kproxy_core.testing.conformance.places import LOOPBACK, Places, either
 from kproxy_core.testing.conformance.reader import NODE_PORTS_EVERYWHERE
@@ -31,6 +31,7 @@ from kproxy_core.testing.conformance.scenario import (
     Step,
     Take,
 )
+from kproxy_core.testing.conformance.world import SERVED_PORTS
 from kproxy_core.testing.lab.plan import BRIDGE, NODES, POD_INTERFACE_PREFIX, UPLINK
 from kproxy_core.testing.oracle import Site, verdict
 

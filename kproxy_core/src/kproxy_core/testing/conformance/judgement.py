@@ -9,10 +9,8 @@ from kproxy_core.model.addresses import Family
 from kproxy_core.testing.conformance.expectations import SURE, describe, not_answered, not_closed, not_dropped, not_refused
 from kproxy_core.testing.conformance.places import Places
 from kproxy_core.testing.conformance.scenario import Ask, Expect, Target
+from kproxy_core.testing.conformance.world import SERVED_PORTS
 from kproxy_core.testing.lab import DROP_TIMEOUT, Answer, Dropped, Lab, Outcome, Question, Refused, Unreachable
-
-SERVED_PORTS = (8080, 8081)
-"""Every host of the lab serves these."""
 
 Client = tuple[str, str, Family, str]
 """Who is to be answered by the same server each time: host, its address if it is a chosen one, family and protocol."""

@@ -72,7 +72,10 @@ def named(text: str) -> list[tuple[str, str, str]]:
             return [("Node", "", NODES[0])]
         case ["ranges"]:
             return [("ServiceCIDR", "", "kubernetes")]
-    raise ValueError(f"{text!r}: write service NAME, endpoints NAME [SUFFIX], node or ranges")
+        case ["object", kind, name]:
+            namespace, _, own = name.rpartition("/")
+            return [(kind, namespace, own)]
+    raise ValueError(f"{text!r}: write service NAME, endpoints NAME [SUFFIX], node, ranges or object KIND [NAMESPACE/]NAME")
 
 
 def _service(note: ServiceNote, places: Places) -> Object:

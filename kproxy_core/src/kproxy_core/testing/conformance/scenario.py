@@ -182,7 +182,10 @@ class Apply:
 
 @frozen(kw_only=True)
 class Delete:
-    """Delete objects, each named as ``service web``, ``endpoints web``, ``endpoints web -2``, ``node`` or ``ranges``."""
+    """Delete objects, each named as ``service web``, ``endpoints web``, ``endpoints web -2``, ``node`` or ``ranges``.
+
+    Others by kind and name: ``object EndpointSlice default/web-abcde``.
+    """
 
     names: tuple[str, ...]
 

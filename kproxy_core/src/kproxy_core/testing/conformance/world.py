@@ -33,11 +33,16 @@ class HowOften(TypedDict):
     source: NotRequired[AddressPair]
 
 
+SERVED_PORTS = (8080, 8081, 6443)
+"""Every host of the lab answers on these, in every protocol: on the first under its own name, on the others as ``name:port``."""
+
+
 def serve_everywhere(lab: Lab) -> None:
-    """Have every host serve port 8080 in all protocols under its own name, and 8081 as ``name:8081``."""
+    """Have every host serve :data:`SERVED_PORTS`."""
     for host in lab.hosts.values():
-        lab.serve(host, ServerPlan(ports=(8080,), protocols=ALL))
-        lab.serve(host, ServerPlan(ports=(8081,), protocols=ALL, name=f"{host.name}:8081"))
+        for port in SERVED_PORTS:
+            name = "" if port == SERVED_PORTS[0] else f"{host.name}:{port}"
+            lab.serve(host, ServerPlan(ports=(port,), protocols=ALL, name=name))
 
 
 def forget_connections(lab: Lab) -> None:
