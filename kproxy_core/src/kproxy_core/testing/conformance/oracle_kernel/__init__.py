@@ -1,0 +1,1 @@
+"""The oracle against the kernel: generated clusters, real packets, and a second opinion on what must become of each."""
