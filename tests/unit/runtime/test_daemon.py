@@ -24,6 +24,7 @@ from kproxy_core.runtime.options import DaemonOptions
 from kproxy_core.runtime.sources import Inbox
 from kproxy_core.testing.faults import FailKeys, no_faults
 from kproxy_core.testing.memory_backend import MemoryBackend, MemoryDataplane, MemoryKernel, MemoryProgram, Operation
+from kproxy_core.testing.playbook import Playbook
 from kproxy_core.testing.sketch import NODE, listed, node, put, service, slice_of
 
 PATIENCE = 20.0
@@ -125,6 +126,18 @@ def test_it_programs_what_the_source_tells_and_stops_with_status_0() -> None:
         assert daemon.stop() == 0
         assert daemon.endpoints() == {"10.244.1.2"}
         assert daemon.source.closed
+
+
+def test_what_an_unused_mode_has_left_is_removed_once_the_rules_are_there() -> None:
+    old, new = MemoryKernel(), MemoryKernel(fault=FailKeys(lambda key: key[0] == "frontend", retryable=True))
+    (Playbook(MemoryBackend(old)) >> START).close()
+    assert old.ours
+    with running(MemoryBackend(new), unused=(MemoryBackend(old),)) as daemon:
+        daemon.wait_for_sync()
+        assert old.ours
+        new.fault = no_faults
+        wait_until(lambda: not old.tables, "it is removed")
+        assert daemon.endpoints() == {"10.244.1.1"}
 
 
 def test_a_failing_source_is_logged_once_and_polled_again(caplog: pytest.LogCaptureFixture) -> None:

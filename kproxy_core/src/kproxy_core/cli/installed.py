@@ -7,7 +7,7 @@ import click
 from attrs import frozen
 
 from kproxy_core.config.settings import Settings
-from kproxy_core.plugin.backend import AnyBackend, Capability, Finding, Support
+from kproxy_core.plugin.backend import AnyBackend, Capability, Companion, Finding, Support
 from kproxy_core.plugin.errors import ConfigError, UnsupportedError
 from kproxy_core.plugin.registry import installed_modes, load_backend, new_plugin_manager
 
@@ -54,12 +54,24 @@ def _load(name: str, point: EntryPoint) -> InstalledMode:
 
 
 def probe(backend: AnyBackend) -> Support:
-    """Probe a mode here; a probe that fails itself is a fatal finding."""
+    """Probe a mode here; that its probe fails itself is a fatal finding, and so is that a companion it needs is not installed."""
+    missing = tuple(_missing(companion) for companion in backend.companions if companion.mode not in installed_modes())
     try:
-        return backend.probe()
+        return Support(findings=(*backend.probe().findings, *missing))
     except Exception as error:  # noqa: BLE001 - a stranger's probe may raise anything
         message = f"the probe itself failed: {error or repr(error)}"
         return Support(findings=(Finding(name="probe", ok=False, message=message, remedy="tell the mode's maker"),))
+
+
+def _missing(companion: Companion) -> Finding:
+    mode = companion.mode
+    return Finding(
+        name=f"companion {mode}",
+        ok=False,
+        message=f"mode {mode}, which {companion.purpose}, is not installed",
+        remedy=f"pip install {DISTRIBUTIONS.get(mode, f'kproxy-{mode}')}",
+        fatal=companion.required,
+    )
 
 
 def probe_installed(mode: InstalledMode) -> Support:

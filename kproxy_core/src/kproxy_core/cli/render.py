@@ -53,12 +53,16 @@ def _render(settings: "Settings", manifests: str, node_addresses: "tuple[Address
 
     from kproxy_core.cli.installed import choose_mode
     from kproxy_core.cli.state_document import state_document
-    from kproxy_core.plugin.registry import load_backend, new_plugin_manager
+    from kproxy_core.plugin.registry import new_plugin_manager
     from kproxy_core.runtime.assembly import program_for
+    from kproxy_core.runtime.companions import assemble
     from kproxy_core.sources.manifests import ManifestSource
 
     settings = evolve(settings, mode=choose_mode(settings.mode, must_work=False))
-    backend = load_backend(settings.mode, settings, new_plugin_manager())
+    modes = assemble(settings, new_plugin_manager())
+    for note in modes.notes:
+        click.echo(note, err=True)
+    backend = modes.backend
     source = ManifestSource(manifests)
     try:
         changes = source.load()

@@ -133,8 +133,9 @@ def _end_with_parent() -> None:
 def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     from attrs import evolve
 
-    from kproxy_core.cli.installed import choose_mode
-    from kproxy_core.plugin.registry import load_backend, new_plugin_manager
+    from kproxy_core.cli.installed import choose_mode, probe
+    from kproxy_core.plugin.registry import new_plugin_manager
+    from kproxy_core.runtime.companions import assemble
     from kproxy_core.runtime.daemon import run_daemon
     from kproxy_core.runtime.options import DaemonOptions
 
@@ -144,15 +145,23 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     settings = _settings(context, given, configuration)
     settings = evolve(settings, mode=choose_mode(settings.mode))
     plugins = new_plugin_manager()
-    backend = load_backend(settings.mode, settings, plugins)
-    _check(settings.mode, backend)
+    modes = assemble(settings, plugins, lambda companion: probe(companion).usable)
+    _check(settings.mode, modes.backend)
+    _warn(modes.notes)
     _load_extensions(plugins)
     if given["config"]:
         _prepare_node(configuration)
-    source, kinds = _source(given, configuration, settings, backend)
-    surface = _surface(given, configuration, settings)
+    source, kinds = _source(given, configuration, settings, modes.backend)
     return run_daemon(
-        DaemonOptions(settings=settings, backend=backend, sources=(source,), wait_for=kinds, plugins=plugins, surface=surface)
+        DaemonOptions(
+            settings=settings,
+            backend=modes.backend,
+            sources=(source,),
+            wait_for=kinds,
+            plugins=plugins,
+            surface=_surface(given, configuration, settings),
+            unused=modes.unused,
+        )
     )
 
 

@@ -11,6 +11,7 @@ from kproxy_core.model.addresses import Address
 from kproxy_core.model.state import Frontend, FrontendRule, NodeContext, Origin, ServicePort
 from kproxy_core.plugin.backend import AnyBackend, AnyDataplane, Backend, Capability, Support
 from kproxy_core.plugin.division import divide, with_rules
+from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.delta import Delta
 
 _OF_ALL: Final = frozenset({Capability.SURVIVES_CRASH, Capability.DRIFT_NOTIFIED, Capability.DRIFT_CERTAIN, Capability.TRACE})
@@ -30,11 +31,14 @@ class Stack(Backend[LayeredKey, Any]):
 
     Make before break holds between modes as well. What is below is programmed first, so that a companion has a frontend when the
     mode above lets go of it. The other way, when a frontend moves up, the companion keeps it until the mode above has it, and
-    lets go of it in a second sync, which a ``provisional`` fragment asks for.
+    lets go of it in a second sync, which a ``provisional`` fragment asks for. Raises ``ContractError`` for modes of one name.
     """
 
     def __init__(self, modes: Sequence[AnyBackend]) -> None:
         self.modes: Final = tuple(modes)
+        names = [mode.name for mode in modes]
+        if len(set(names)) < len(names):
+            raise ContractError(f"two modes of one name: {', '.join(names)}")
 
     @property
     def name(self) -> str:

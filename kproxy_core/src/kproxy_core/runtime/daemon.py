@@ -19,6 +19,7 @@ from kproxy_core.kernel.writer_lock import LockedError, WriterLock
 from kproxy_core.plugin.errors import ConfigError, UnsupportedError
 from kproxy_core.runtime.addresses import AddressFeed, FixedAddresses, KernelAddresses
 from kproxy_core.runtime.announcements import Announcements
+from kproxy_core.runtime.companions import clean_up_after
 from kproxy_core.runtime.conntrack import ConntrackCleaner
 from kproxy_core.runtime.control import Control
 from kproxy_core.runtime.feeds import Feed, Feeds
@@ -122,6 +123,7 @@ class Daemon:
         self._announcements = Announcements()
         self._surface = None if options.surface is None else Surface(options.surface, self._engine, options.sources)
         self._cleaner: ConntrackCleaner | None = None
+        self._unused = options.unused
         self._effects: deque[e.Effect] = deque()
         self._is_done = False
         feeds = [
@@ -217,6 +219,9 @@ class Daemon:
                 self._observers.sync_finished(report)
                 if self._surface is not None:
                     self._surface.sync_finished(report)
+                if self._unused and report.ok:
+                    unused, self._unused = self._unused, ()
+                    clean_up_after(unused)
             case e.ReportRefused():
                 self._announcements.refused(effect)
             case e.ReportAccepted():

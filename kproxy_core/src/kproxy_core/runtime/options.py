@@ -20,7 +20,8 @@ class DaemonOptions:
     ``wait_for`` are the kinds that must have been listed before anything is written: name those that the sources deliver.
     ``plugins`` are the observers. ``addresses`` stand in for those of the node's interfaces, which are watched if it is None.
     ``lock_name`` is the name of the writer lock in the network namespace; None goes without, which is for tests. ``surface`` says
-    where to show health and metrics; None shows nothing.
+    where to show health and metrics; None shows nothing. ``unused`` are modes of which nothing is wanted any more: what they have
+    left is removed after the first good sync.
     """
 
     settings: Settings
@@ -32,3 +33,4 @@ class DaemonOptions:
     lock_name: str | None = NAME
     clean_conntrack: bool = True
     surface: SurfaceOptions | None = None
+    unused: tuple[AnyBackend, ...] = ()
