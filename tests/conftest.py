@@ -84,7 +84,7 @@ def unprivileged() -> User:
     """A user who is not root."""
     user = unprivileged_user()
     if user is None:
-        pytest.skip("no Python interpreter that an unprivileged user may run")
+        pytest.skip("needs to become another user (root, with that user's id mapped), and an interpreter that this user may run")
     return user
 
 

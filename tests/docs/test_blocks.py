@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,12 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from ..programs import SEARCH_PATH, program
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = re.compile(r"^<!-- run(?P<root>: root)? -->\n\s*\n?(?P<block>(?:    .*\n|[ ]*\n)+)", re.MULTILINE)
 OWN_NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-SEARCH_PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 @frozen
@@ -41,8 +41,7 @@ def prefix(block: Block) -> list[str]:
     """What makes namespaces for a block that wants to be root; skips the test where that cannot be had."""
     if not block.as_root:
         return []
-    if shutil.which("ip", path=SEARCH_PATH) is None:
-        pytest.skip("the program ip (iproute2) is missing")
+    program("ip")
     command = [*OWN_NAMESPACES, *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         pytest.skip("neither root nor allowed to make user namespaces")
@@ -62,7 +61,7 @@ def test_marked_blocks_run(block: Block, tmp_path: Path) -> None:
     result = subprocess.run(
         [*prefix(block), "bash", "-euxo", "pipefail", "-c", block.script],
         cwd=ROOT,
-        env={**os.environ, "PATH": SEARCH_PATH, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), SEARCH_PATH]), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -16,6 +16,7 @@ from kproxy_core.model.names import Protocol
 from kproxy_core.testing.fake_api import Authority, Cluster, FakeApi, User, write_kubeconfig
 from kproxy_core.testing.lab import DROP_TIMEOUT, Answer, Host, Lab, Outcome, Question, ServerPlan, ask_all
 
+from ..programs import program
 from .conftest import Running, wait_until
 
 NODE_NAME = "node"
@@ -163,7 +164,7 @@ class OnANode:
 
     def ruleset(self) -> Any:
         """Everything in the node's nf_tables, as nft tells it."""
-        return json.loads(self.lab.node.run(["nft", "-j", "list", "ruleset"]).stdout)
+        return json.loads(self.lab.node.run([program("nft"), "-j", "list", "ruleset"]).stdout)
 
     def tables(self) -> list[str]:
         """The names of the node's tables."""

@@ -240,7 +240,8 @@ def test_a_terminal_of_usual_width_is_wide_enough(temporary: Path) -> None:
     terminal = Terminal(DEMO, environment(temporary))
     assert terminal.read_to_end() == 0
     lines = terminal.lines()
-    assert [line for line in lines if len(line) > 80] == []
+    with_a_path = re.compile(r": /\S+ .*(demo --stay|run --help)$")  # as long as the path of this checkout
+    assert [line for line in lines if len(line) > 80 and not with_a_path.search(line)] == []
     assert [line for line in lines if re.match(r"[a-z]", line)] == [], "each goes on below its beginning"
     said = lines.index(next(line for line in lines if "every endpoint gets its share" in line))
     start = max(number for number, line in enumerate(lines[:said]) if line.strip().startswith("Service "))

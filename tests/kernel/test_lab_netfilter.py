@@ -1,7 +1,5 @@
 """What the lab shows of a proxy's work, with rules by hand: kinds of refusal, masquerade, bridge netfilter, lost returns."""
 
-import shutil
-
 import pytest
 
 from kproxy_core.model.names import Protocol
@@ -15,23 +13,23 @@ from kproxy_core.testing.lab import (
     ask,
 )
 
+from ..programs import program
+
 pytestmark = pytest.mark.kernel
 
 SURE = 10.0  # seconds, where an answer is certain to come: a busy machine is no drop
 
-NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
 BOTH = pytest.mark.parametrize("ipv6", [False, True], ids=["v4", "v6"])
 ALL = tuple(Protocol)
 
 
 @pytest.fixture(autouse=True)
 def _nft() -> None:
-    if NFT is None:
-        pytest.skip("nft is not installed")
+    program("nft")
 
 
 def _rules(host: Host, text: str) -> None:
-    host.run([str(NFT), "-f", "-"], input=text)
+    host.run([program("nft"), "-f", "-"], input=text)
 
 
 def _service(ipv6: bool) -> str:

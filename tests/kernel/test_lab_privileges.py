@@ -1,6 +1,5 @@
 """The lab without root: in an unprivileged user namespace, and what is said where that does not go."""
 
-import shutil
 import subprocess
 import sys
 
@@ -8,6 +7,7 @@ import pytest
 
 from kproxy_core.testing.lab import command_in_user_namespace
 
+from ..programs import program
 from ..users import User
 
 SCRIPT = """
@@ -89,8 +89,7 @@ with Lab() as lab:
 @pytest.mark.kernel
 @pytest.mark.usefixtures("user_namespaces")
 def test_a_person_can_enter_a_host_from_another_terminal() -> None:
-    if shutil.which("nsenter") is None:
-        pytest.skip("nsenter is not installed")
+    program("nsenter")
     argv = [sys.executable, "-c", ENTERED]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None

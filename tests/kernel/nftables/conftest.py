@@ -1,15 +1,13 @@
 """One world for each module; every test begins with an empty cluster, the usual settings and no connections."""
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from kproxy_core.testing.lab import Lab
 
+from ...programs import program
 from .world import World
-
-NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin")
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +28,9 @@ def world(shared_world: World) -> World:
 @pytest.fixture
 def nft(shared_world: World) -> Callable[..., str]:
     """Run nft in the node: its output; it must succeed. ``stdin`` is a script for ``-f -``."""
-    if NFT is None:
-        pytest.skip("nft is not installed")
+    path = program("nft")
 
     def run(*arguments: str, stdin: str | None = None) -> str:
-        return shared_world.lab.node.run([str(NFT), *arguments], input=stdin).stdout
+        return shared_world.lab.node.run([path, *arguments], input=stdin).stdout
 
     return run

@@ -13,6 +13,7 @@ from kproxy_core.model.addresses import parse_address
 from kproxy_core.model.objects import SliceEndpoint, TrafficPolicy
 from kproxy_core.testing.lab import BRIDGE, POD_INTERFACE_PREFIX, Answer, LabCapability
 
+from ...programs import program
 from .world import ALL, EVERYWHERE, TCP, TCP_UDP, World
 
 pytestmark = pytest.mark.kernel
@@ -45,7 +46,7 @@ def witness(world: World, nft: Nft) -> Iterator[Callable[[], dict[str, int]]]:
         return {item["counter"]["name"]: item["counter"]["packets"] for item in listed if "counter" in item}
 
     yield counts
-    world.lab.node.run(["nft", "delete", "table", "inet", "witness"], check=False)
+    world.lab.node.run([program("nft"), "delete", "table", "inet", "witness"], check=False)
 
 
 @pytest.mark.parametrize("origin", ["a2", "abr2"])

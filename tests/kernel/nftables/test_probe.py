@@ -9,6 +9,7 @@ from kproxy_nftables import trials
 from kproxy_nftables.dataplane import NftablesDataplane, probe
 from kproxy_nftables.objects import Chain, Rule
 
+from ...programs import program
 from .world import World, everything
 
 pytestmark = pytest.mark.kernel
@@ -23,7 +24,7 @@ def test_everything_works_here_and_nothing_is_left_behind(world: World) -> None:
     assert all(finding.ok for finding in support.findings), support
     assert {family.label for family in Family} == {finding.name.split("(")[1].rstrip(")") for finding in support.findings}
     assert world.node.dataplane.read() == before
-    assert len(world.lab.node.run(["nft", "list", "tables"]).stdout.splitlines()) == 2
+    assert len(world.lab.node.run([program("nft"), "list", "tables"]).stdout.splitlines()) == 2
 
 
 @pytest.mark.parametrize("fatal", [True, False])

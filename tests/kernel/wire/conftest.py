@@ -1,7 +1,6 @@
 """A network namespace for each test, nf_tables in it, and Debian's nft to look at the result."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from kproxy_core.kernel import namespaces
 from kproxy_core.kernel.errors import NamespaceError
 from kproxy_core.kernel.nftables import NftSocket
+
+from ...programs import program
 
 Nft = Callable[..., str]
 
@@ -60,6 +61,5 @@ def run(namespace: int) -> Nft:
 @pytest.fixture
 def nft(run: Nft) -> Nft:
     """Run nft in the namespace."""
-    if shutil.which("nft") is None:
-        pytest.skip("no nft on this machine")
-    return lambda *arguments: run("nft", *arguments)
+    path = program("nft")
+    return lambda *arguments: run(path, *arguments)

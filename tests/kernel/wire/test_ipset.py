@@ -1,7 +1,6 @@
 """Sets in the kernel: what is made here is what the `ipset` program sees, and the other way round; who is refused is told."""
 
 import errno
-import shutil
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 
@@ -18,6 +17,7 @@ from kproxy_core.wire.ipset_elements import Element
 from kproxy_core.wire.ipset_keys import SetType, halves
 from kproxy_core.wire.nfnetlink import Family
 
+from ...programs import program as installed
 from .conftest import Nft
 
 pytestmark = pytest.mark.kernel
@@ -44,9 +44,8 @@ def sets(namespace: int) -> Iterator[IpSetSocket]:
 @pytest.fixture
 def program(run: Nft) -> Program:
     """Run `ipset` in the namespace; its lines."""
-    if shutil.which("ipset") is None:
-        pytest.skip("no ipset on this machine")
-    return lambda *arguments: run("ipset", *arguments).splitlines()
+    path = installed("ipset")
+    return lambda *arguments: run(path, *arguments).splitlines()
 
 
 def made(sets: IpSetSocket, definition: IpSet) -> IpSet:
@@ -308,11 +307,10 @@ def test_sets_that_cannot_be_swapped(sets: IpSetSocket) -> None:
 
 
 def test_a_set_that_a_rule_uses(sets: IpSetSocket, run: Nft) -> None:
-    if shutil.which("iptables-legacy") is None:
-        pytest.skip("no iptables-legacy on this machine")
+    iptables = installed("iptables-legacy")
     made(sets, ADDRESS)
     rule = ("OUTPUT", "-m", "set", "--match-set", "kproxy", "dst", "-j", "ACCEPT")
-    run("iptables-legacy", "-A", *rule)
+    run(iptables, "-A", *rule)
     found = sets.find("kproxy")
     assert found is not None
     assert found.references == 1
@@ -320,7 +318,7 @@ def test_a_set_that_a_rule_uses(sets: IpSetSocket, run: Nft) -> None:
         sets.destroy("kproxy")
     with pytest.raises(SetBusyError, match="cannot be renamed"):
         sets.rename("kproxy", "other")
-    run("iptables-legacy", "-D", *rule)
+    run(iptables, "-D", *rule)
     sets.destroy("kproxy")
     assert sets.sets() == ()
 
