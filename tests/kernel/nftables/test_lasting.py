@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from attrs import evolve
 
 from kproxy_core.model.names import Protocol
 from kproxy_core.model.objects import TrafficPolicy
+from kproxy_core.testing.conformance.world import World as AnyWorld
 from kproxy_core.testing.lab import Answer, HeldConnection, Load, Question, Refused, UdpFlow, hold
 from kproxy_nftables import scaffold, sets
 
@@ -20,7 +22,7 @@ RATE = 400.0
 
 
 @contextmanager
-def held(world: World, number: int, origins: str = "a2 abr2 node outside") -> Iterator[list[HeldConnection]]:
+def held(world: AnyWorld[Any], number: int, origins: str = "a2 abr2 node outside") -> Iterator[list[HeldConnection]]:
     """Connections to a Service from everywhere in both families."""
     with ExitStack() as stack:
         pair = world.cluster.cluster(number)
@@ -50,7 +52,7 @@ class Clients:
 
 
 @contextmanager
-def clients_of(world: World, number: int) -> Iterator[Clients]:
+def clients_of(world: AnyWorld[Any], number: int) -> Iterator[Clients]:
     """Clients of a Service; none of their connections may fail."""
     pair = world.cluster.cluster(number)
     questions = [
