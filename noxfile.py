@@ -76,6 +76,12 @@ def kernel(session: nox.Session) -> None:
 
 
 @nox.session
+def ipvs(session: nox.Session) -> None:
+    """Run the tests of IPVS: here if the kernel has it, else in user-mode Linux (Debian's user-mode-linux)."""
+    run(session, "pytest", *(session.posargs or ["tests/ipvs"]))
+
+
+@nox.session
 def e2e(session: nox.Session) -> None:
     """Run the tests of the kproxy command as its own process. Needs root, or user namespaces."""
     run(session, "pytest", *(session.posargs or ["tests/e2e", "tests/e2e_api"]))

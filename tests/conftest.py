@@ -11,6 +11,8 @@ import resource
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kproxy_core.testing.guest.ipvs import kernel_has_ipvs
+from kproxy_core.testing.guest.items import GuestItems
 from kproxy_core.testing.lab import can_return, enter_own_network, in_user_namespace
 
 from .users import NO_USER_NAMESPACES, User, this_user, unprivileged_user
@@ -39,8 +41,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("a check before the tests failed: see lint, types and docs above", red=True, bold=True)
 
 
-def pytest_configure() -> None:
-    """Allow as many open files as the system does: labs hold thousands of connections, and shells start with 1024."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Allow as many open files as the system does: labs hold thousands of connections, and shells start with 1024.
+
+    And have tests marked `ipvs` run where there is IPVS.
+    """
+    config.pluginmanager.register(GuestItems(kernel_has_ipvs))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
 
