@@ -152,14 +152,14 @@ def manifests(tmp_path: Path) -> Path:
     return folder
 
 
-def install_mode(folder: Path, name: str, source: str) -> dict[str, str]:
-    """Install a distribution that announces a mode, for one command; returns what to add to the environment."""
+def install_mode(folder: Path, name: str, source: str, group: str = "kproxy.backends") -> dict[str, str]:
+    """Install a distribution that announces a mode (or an extension), for one command; returns what to add to the environment."""
     module = f"kproxy_test_{name}"
     (folder / f"{module}.py").write_text(source)
     information = folder / f"{module}-3.2.1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kproxy-test-{name}\nVersion: 3.2.1\n")
-    (information / "entry_points.txt").write_text(f"[kproxy.backends]\n{name} = {module}\n")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}\n")
     return {"PYTHONPATH": str(folder)}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from kproxy_core.model.changes import Change, Replaced
 from kproxy_core.model.snapshot import Kind
-from kproxy_core.runtime.sources import Inbox, Source
+from kproxy_core.plugin.source import Source
+from kproxy_core.runtime.sources import Inbox
 from kproxy_core.sources.kubernetes import ApiAccess, KubernetesSource
 from kproxy_core.testing.fake_api import FakeApi
 

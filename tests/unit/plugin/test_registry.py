@@ -9,6 +9,7 @@ from kproxy_core.config.settings import Settings
 from kproxy_core.model.state import NodeContext, NodeState
 from kproxy_core.plugin.errors import ConfigError, ContractError
 from kproxy_core.plugin.registry import BACKENDS, EXTENSIONS, installed_modes, load_backend, load_extensions, new_plugin_manager
+from kproxy_core.runtime.sources import extension_sources
 
 Install = Callable[[str, str, str, str], None]
 
@@ -28,6 +29,25 @@ seen = []
 @hookimpl
 def kproxy_state_resolved(state):
     seen.append(state)
+"""
+SOURCE = """
+from kproxy_core.model.snapshot import Kind
+from kproxy_core.plugin.hookspecs import hookimpl
+
+class Nothing:
+    kinds = frozenset({Kind.SERVICE})
+    def __init__(self, name):
+        self.name = name
+    def fileno(self):
+        return -1
+    def poll(self):
+        return ()
+    def close(self):
+        pass
+
+@hookimpl
+def kproxy_sources(settings):
+    return [Nothing(f"%s of {settings.node_name}"), Nothing("%s, too")]
 """
 MISSPELT = """
 from kproxy_core.plugin.hookspecs import hookimpl
@@ -93,3 +113,13 @@ def test_extensions_are_loaded_and_broken_ones_told(install: Install) -> None:
     plugins.hook.kproxy_state_resolved(state=state)
     assert plugins.get_plugin(f"{EXTENSIONS}:good").seen == [state]  # type: ignore[union-attr]
     plugins.check_pending()
+
+
+def test_sources_are_asked_for_in_the_order_of_the_extensions_names(install: Install) -> None:
+    for name in ("b", "c", "a"):
+        install(EXTENSIONS, name, f"registry_source_{name}", SOURCE.replace("%s", name))
+    install(EXTENSIONS, "leaving", "registry_leaving", "raise SystemExit(3)")
+    plugins = new_plugin_manager()
+    assert set(load_extensions(plugins)) == {"leaving"}
+    names = [source.name for source in extension_sources(plugins, Settings(node_name="here"))]
+    assert names == ["a of here", "a, too", "b of here", "b, too", "c of here", "c, too"]

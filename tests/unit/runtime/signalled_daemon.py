@@ -6,6 +6,7 @@ import sys
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.addresses import parse_address
 from kproxy_core.model.changes import Change
+from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC
 from kproxy_core.plugin.backend import SyncReport
 from kproxy_core.plugin.hookspecs import hookimpl
 from kproxy_core.plugin.registry import new_plugin_manager
@@ -20,6 +21,7 @@ class Once:
     """A source without a descriptor that lists a small cluster once."""
 
     name = "a list"
+    kinds = NEEDED_BEFORE_FIRST_SYNC
     told = False
 
     def fileno(self) -> int:

@@ -14,6 +14,7 @@ from kproxy_core.config.settings import Settings
 from kproxy_core.kernel import writer_lock
 from kproxy_core.model.addresses import parse_address
 from kproxy_core.model.changes import Change
+from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC
 from kproxy_core.plugin.backend import ApplyResult, SyncReport
 from kproxy_core.plugin.errors import UnsupportedError
 from kproxy_core.plugin.hookspecs import hookimpl
@@ -45,9 +46,10 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 class Fed:
     """A source that a test feeds; it fails as long as ``broken``."""
 
-    name = "the test"
+    kinds = NEEDED_BEFORE_FIRST_SYNC
 
-    def __init__(self, changes: Iterable[Change] = ()) -> None:
+    def __init__(self, changes: Iterable[Change] = (), name: str = "the test") -> None:
+        self.name = name
         self.inbox = Inbox()
         self.inbox.put(changes)
         self.broken = False
@@ -106,7 +108,8 @@ def options_for(backend: MemoryBackend, source: Fed, **more: Any) -> DaemonOptio
 @contextlib.contextmanager
 def running(backend: MemoryBackend, changes: Sequence[Change] = START, **more: Any) -> Iterator[Running]:
     source, control, status, observer = Fed(changes), Control(), list[int](), Observer()
-    options = options_for(backend, source, **more)
+    sources = (source, *more.pop("more_sources", ()))
+    options = evolve(options_for(backend, source, **more), sources=sources)
     options.plugins.register(observer)
     thread = threading.Thread(target=lambda: status.append(run_daemon(options, control)))
     daemon = Running(backend.kernel, source, control, thread, status, observer)
@@ -138,6 +141,34 @@ def test_what_an_unused_mode_has_left_is_removed_once_the_rules_are_there() -> N
         new.fault = no_faults
         wait_until(lambda: not old.tables, "it is removed")
         assert daemon.endpoints() == {"10.244.1.1"}
+
+
+def test_several_sources_are_served_together_and_none_before_all_have_listed() -> None:
+    more = Fed(name="more")
+    with running(MemoryBackend(), more_sources=(more,)) as daemon:
+        wait_until(lambda: daemon.source.polls and more.polls, "both were polled")
+        assert daemon.kernel.operations == 0
+        more.inbox.put(listed(service("shop/more", "10.96.0.11"), slice_of("shop/more", "10.244.2.1")))
+        wait_until(lambda: daemon.endpoints() == {"10.244.1.1", "10.244.2.1"}, "both are served")
+        more.inbox.put(put(slice_of("shop/more", "10.244.2.2")))
+        daemon.source.inbox.put(put(slice_of("shop/web", "10.244.1.2")))
+        wait_until(lambda: daemon.endpoints() == {"10.244.1.2", "10.244.2.2"}, "both changes are there")
+    assert more.closed
+
+
+def test_a_source_of_an_extension_that_never_lists_holds_nobody_up_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kproxy_core.runtime.daemon.PATIENCE", 0.5)
+    broken = Fed(name="broken")
+    broken.broken = True
+    with running(MemoryBackend(), more_sources=(broken,)) as daemon:
+        wait_until(lambda: daemon.endpoints() == {"10.244.1.1"}, "the other source is served")
+        broken.broken = False
+        broken.inbox.put(listed(service("shop/more", "10.96.0.11"), slice_of("shop/more", "10.244.2.1")))
+        wait_until(lambda: daemon.endpoints() == {"10.244.1.1", "10.244.2.1"}, "it may still come later")
+    messages = [record.getMessage() for record in caplog.records]
+    assert "not everything was listed within 0.5 seconds, and extensions are waited for no longer: broken" in messages
 
 
 def test_a_failing_source_is_logged_once_and_polled_again(caplog: pytest.LogCaptureFixture) -> None:

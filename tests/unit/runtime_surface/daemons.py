@@ -16,7 +16,7 @@ from kproxy_core.model.addresses import parse_address
 from kproxy_core.model.changes import Change
 from kproxy_core.model.names import ObjectName
 from kproxy_core.model.objects import EndpointSlice, Service, ServiceType, SliceEndpoint, SlicePort, TrafficPolicy
-from kproxy_core.model.snapshot import Kind
+from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, Kind
 from kproxy_core.runtime.control import Control
 from kproxy_core.runtime.daemon import run_daemon
 from kproxy_core.runtime.http_listeners import ListenAddress
@@ -75,7 +75,8 @@ class Fed:
 
     name = "the test"
 
-    def __init__(self, changes: Iterable[Change] = ()) -> None:
+    def __init__(self, changes: Iterable[Change], kinds: frozenset[Kind]) -> None:
+        self.kinds = kinds
         self.inbox = Inbox()
         self.inbox.put(changes)
         self.lives: Mapping[Kind, WatchLife] = {}
@@ -130,11 +131,11 @@ def shown(changes: Iterable[Change] = (), **options: Any) -> Iterator[Shown]:
         bind_address=LOOPBACK,
         sync_period=options.pop("sync_period", 30.0),
     )
-    needed = options.pop("wait_for", frozenset({Kind.SERVICE, Kind.ENDPOINT_SLICE}))
+    kinds = options.pop("kinds", NEEDED_BEFORE_FIRST_SYNC)
     ports = free_port(), free_port()
     healthz, metrics = (ListenAddress(address=LOOPBACK, port=port) for port in ports)
     surface = SurfaceOptions(mode="nftables", sync_period=settings.sync_period, healthz=healthz, metrics=metrics)
-    source, control, status = Fed(changes), Control(), list[int]()
+    source, control, status = Fed(changes, kinds), Control(), list[int]()
     made = DaemonOptions(
         settings=settings,
         backend=MemoryBackend(kernel, atomic=True),
@@ -143,7 +144,6 @@ def shown(changes: Iterable[Change] = (), **options: Any) -> Iterator[Shown]:
         lock_name=None,
         clean_conntrack=False,
         surface=evolve(surface, **options),
-        wait_for=needed,
     )
     thread = threading.Thread(target=lambda: status.append(run_daemon(made, control)))
     thread.start()

@@ -101,7 +101,7 @@ def _says(daemon: Shown, status: int) -> bool:
 
 def test_a_node_that_was_not_looked_for_yet_is_not_missing() -> None:
     services, slices = (change for change in START if change.kind is not Kind.NODE)
-    with shown([services, slices], needs_node=True, wait_for=frozenset(Kind) - {Kind.SERVICE_CIDR}) as daemon:
+    with shown([services, slices], needs_node=True, kinds=frozenset(Kind) - {Kind.SERVICE_CIDR}) as daemon:
         assert daemon.health().status == 200
         daemon.put([Replaced(kind=Kind.NODE, objects=())])
         wait_until(lambda: daemon.health().status == 503, "the Node is known to be missing")

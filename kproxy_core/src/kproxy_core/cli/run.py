@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from kproxy_core.config.kubeproxy import KubeProxyConfiguration
     from kproxy_core.config.settings import Settings
-    from kproxy_core.model.snapshot import Kind
     from kproxy_core.plugin.backend import AnyBackend
-    from kproxy_core.runtime.sources import Source
+    from kproxy_core.plugin.source import Source
     from kproxy_core.runtime.surface import SurfaceOptions
 
 DEBUGGING = 4
@@ -138,6 +137,7 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     from kproxy_core.runtime.companions import assemble
     from kproxy_core.runtime.daemon import run_daemon
     from kproxy_core.runtime.options import DaemonOptions
+    from kproxy_core.runtime.sources import extension_sources
 
     configuration, warnings = _configuration(context, given)
     _start_log(configuration, given)
@@ -151,13 +151,12 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
     _load_extensions(plugins)
     if given["config"]:
         _prepare_node(configuration)
-    source, kinds = _source(given, configuration, settings, modes.backend)
+    source = _source(given, configuration, settings, modes.backend)
     return run_daemon(
         DaemonOptions(
             settings=settings,
             backend=modes.backend,
-            sources=(source,),
-            wait_for=kinds,
+            sources=(source, *extension_sources(plugins, settings)),
             plugins=plugins,
             surface=_surface(given, configuration, settings),
             unused=modes.unused,
@@ -251,16 +250,14 @@ def _prepare_node(configuration: "KubeProxyConfiguration") -> None:
 
 def _source(
     given: Mapping[str, Any], configuration: "KubeProxyConfiguration", settings: "Settings", backend: "AnyBackend"
-) -> "tuple[Source, frozenset[Kind]]":
+) -> "Source":
     if given["manifests"] is not None:
         from kproxy_core.cli.sources import FollowedManifests
 
-        manifests = FollowedManifests(given["manifests"], nothing_to_lose=lambda: _is_clean(backend))
-        return manifests, manifests.delivers
+        return FollowedManifests(given["manifests"], nothing_to_lose=lambda: _is_clean(backend))
     from kproxy_core.cli.configured import kubernetes_source
 
-    source = kubernetes_source(configuration.client_connection, given["master"], settings.node_name)
-    return source, source.kinds
+    return kubernetes_source(configuration.client_connection, given["master"], settings.node_name)
 
 
 def _is_clean(backend: "AnyBackend") -> bool:

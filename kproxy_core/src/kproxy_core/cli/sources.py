@@ -31,7 +31,7 @@ class FollowedManifests:
     def __init__(self, path: str, nothing_to_lose: Callable[[], bool] = lambda: False) -> None:
         self._source = ManifestSource(path)
         self.name = f"{MANIFESTS}{path}"
-        self.delivers = self._source.delivers
+        self.kinds = self._source.delivers
         self._withheld: dict[Kind, Replaced] = {}
         self._unread: tuple[Diagnostic, ...] = ()
         changes = self._source.load()

@@ -1,5 +1,6 @@
-"""The hooks by which pluggy finds and configures modes and observers."""
+"""The hooks by which pluggy finds and configures modes, sources and observers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pluggy
@@ -7,6 +8,7 @@ import pluggy
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import SyncReport
+from kproxy_core.plugin.source import Source
 
 PROJECT = "kproxy"
 
@@ -21,6 +23,16 @@ def kproxy_backend(mode: str, settings: Settings) -> Any | None:
     Called once at start, before any watch, with the mode's entry-point name. No I/O: looking at the kernel belongs to
     ``Backend.probe``. May raise :class:`~kproxy_core.plugin.errors.ConfigError`. Returns a
     :class:`~kproxy_core.plugin.backend.Backend`.
+    """
+
+
+@hookspec
+def kproxy_sources(settings: Settings) -> Iterable[Source]:  # type: ignore[empty-body]
+    """Name more places to watch, beside the API server or the manifests.
+
+    Called once, before the daemon's loop starts; the daemon polls what it returns, and closes it in the end. An exception is
+    logged and costs these sources only. Nothing is programmed before every source has listed its kinds, but no source of an
+    extension is waited for longer than half a minute. An object that is delivered twice is that of the daemon's own source.
     """
 
 

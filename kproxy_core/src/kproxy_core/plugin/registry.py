@@ -48,14 +48,14 @@ def load_backend(mode: str, settings: Settings, plugins: pluggy.PluginManager) -
     return cast("AnyBackend", backend)
 
 
-def load_extensions(plugins: pluggy.PluginManager) -> dict[str, Exception]:
-    """Register each installed extension; return the failures by name, none of which is fatal."""
-    failures: dict[str, Exception] = {}
-    for point in entry_points(group=EXTENSIONS):
+def load_extensions(plugins: pluggy.PluginManager) -> dict[str, BaseException]:
+    """Register each installed extension, in the order of their names; return the failures by name, none of which is fatal."""
+    failures: dict[str, BaseException] = {}
+    for point in sorted(entry_points(group=EXTENSIONS), key=lambda point: point.name):
         try:
             plugins.register(point.load(), name=f"{EXTENSIONS}:{point.name}")
             plugins.check_pending()
-        except Exception as error:  # noqa: BLE001 - a stranger's import may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's import may raise anything
             plugins.unregister(name=f"{EXTENSIONS}:{point.name}")
             failures[point.name] = error
     return failures

@@ -16,7 +16,9 @@ from kproxy_core.engine.changes import ChangeTracker
 from kproxy_core.engine.machine import Engine
 from kproxy_core.kernel import writer_lock
 from kproxy_core.kernel.writer_lock import LockedError, WriterLock
+from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC
 from kproxy_core.plugin.errors import ConfigError, UnsupportedError
+from kproxy_core.plugin.source import Source
 from kproxy_core.runtime.addresses import AddressFeed, FixedAddresses, KernelAddresses
 from kproxy_core.runtime.announcements import Announcements
 from kproxy_core.runtime.companions import clean_up_after
@@ -25,9 +27,9 @@ from kproxy_core.runtime.control import Control
 from kproxy_core.runtime.feeds import Feed, Feeds
 from kproxy_core.runtime.kernel_access import KernelAccess
 from kproxy_core.runtime.logs import LOGGER
+from kproxy_core.runtime.merging import Merger
 from kproxy_core.runtime.observers import Observers
 from kproxy_core.runtime.options import DaemonOptions
-from kproxy_core.runtime.sources import Source
 from kproxy_core.runtime.status import status_of
 from kproxy_core.runtime.surface import RETRY_PERIOD, Surface
 
@@ -35,6 +37,8 @@ log = logging.getLogger(LOGGER)
 
 POLL_PERIOD = 1.0
 """Seconds between two looks for drift, and at sources without a descriptor."""
+PATIENCE = 30.0
+"""Seconds for which the sources of extensions are waited for before they are done without."""
 LOCK_PATIENCE = 0.5
 """Seconds for which a daemon that waits for the writer lock does not notice a signal."""
 
@@ -117,13 +121,16 @@ class Daemon:
         self._control = control
         self._kernel = kernel
         backend, settings = options.backend, options.settings
-        tracker = ChangeTracker(settings, backend.node_ports_everywhere, options.wait_for)
+        needed = NEEDED_BEFORE_FIRST_SYNC.union(*(source.kinds for source in options.sources))
+        tracker = ChangeTracker(settings, backend.node_ports_everywhere, needed)
         self._engine = Engine(backend, tracker, settings, clock=time.perf_counter)
         self._observers = Observers(options.plugins)
         self._announcements = Announcements()
         self._surface = None if options.surface is None else Surface(options.surface, self._engine, options.sources)
         self._cleaner: ConntrackCleaner | None = None
         self._unused = options.unused
+        self._merger = Merger(options.sources) if len(options.sources) > 1 else None
+        self._patient_until = time.monotonic() + PATIENCE
         self._effects: deque[e.Effect] = deque()
         self._is_done = False
         feeds = [
@@ -134,6 +141,10 @@ class Daemon:
         ]
         if self._surface is not None:
             feeds.append(Feed(name="the listeners", descriptor=lambda: -1, poll=self._poll_surface, every_unwatched=RETRY_PERIOD))
+        if self._merger is not None:
+            feeds.append(
+                Feed(name="the wait for sources", descriptor=lambda: -1, poll=self._poll_patience, every_unwatched=POLL_PERIOD)
+            )
         if lock is not None:
             feeds.append(Feed(name="the writer lock", descriptor=lock.fileno, poll=lambda: self._poll_lock(lock)))
         self._feeds = Feeds(feeds)
@@ -165,8 +176,29 @@ class Daemon:
     # -- events
 
     def _feed_of(self, source: Source) -> Feed:
-        poll = functools.partial(_poll_source, source)
+        poll = functools.partial(self._poll_source, source)
         return Feed(name=source.name, descriptor=source.fileno, poll=poll, every_unwatched=POLL_PERIOD)
+
+    def _poll_source(self, source: Source) -> Iterable[e.Event]:
+        changes = source.poll()
+        if self._merger is not None:
+            changes = self._merger.merge(source, changes)
+        return (e.ChangesArrived(changes),) if changes else ()
+
+    def _poll_patience(self) -> Iterable[e.Event]:
+        """Wait no longer for extensions' sources than is good for the others."""
+        if self._merger is None or time.monotonic() < self._patient_until:
+            return ()
+        self._patient_until = math.inf
+        late = self._merger.awaited
+        changes = self._merger.do_without()
+        if late:
+            log.error(
+                "not everything was listed within %g seconds, and extensions are waited for no longer: %s",
+                PATIENCE,
+                ", ".join(late),
+            )
+        return (e.ChangesArrived(changes),) if changes else ()
 
     def _poll_drift(self) -> Iterable[e.Event]:
         drift = self._kernel.drift()
@@ -245,11 +277,6 @@ class Daemon:
         if error:
             log.warning("stale UDP flows could not be deleted, and will be tried again: %s", error)
         self._control.post(e.ConntrackCleaned(error))
-
-
-def _poll_source(source: Source) -> Iterable[e.Event]:
-    changes = source.poll()
-    return (e.ChangesArrived(changes),) if changes else ()
 
 
 def _poll_addresses(addresses: AddressFeed) -> Iterable[e.Event]:

@@ -6,10 +6,9 @@ from attrs import field, frozen
 from kproxy_core.config.settings import Settings
 from kproxy_core.kernel.writer_lock import NAME
 from kproxy_core.model.addresses import Address
-from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC, Kind
 from kproxy_core.plugin.backend import AnyBackend
 from kproxy_core.plugin.registry import new_plugin_manager
-from kproxy_core.runtime.sources import Source
+from kproxy_core.plugin.source import Source
 from kproxy_core.runtime.surface import SurfaceOptions
 
 
@@ -17,7 +16,7 @@ from kproxy_core.runtime.surface import SurfaceOptions
 class DaemonOptions:
     """Everything :func:`~kproxy_core.runtime.daemon.run_daemon` needs; the daemon closes the sources when it ends.
 
-    ``wait_for`` are the kinds that must have been listed before anything is written: name those that the sources deliver.
+    Nothing is written before ``sources`` have listed all their kinds; the first of them is the daemon's own.
     ``plugins`` are the observers. ``addresses`` stand in for those of the node's interfaces, which are watched if it is None.
     ``lock_name`` is the name of the writer lock in the network namespace; None goes without, which is for tests. ``surface`` says
     where to show health and metrics; None shows nothing. ``unused`` are modes of which nothing is wanted any more: what they have
@@ -27,7 +26,6 @@ class DaemonOptions:
     settings: Settings
     backend: AnyBackend
     sources: tuple[Source, ...]
-    wait_for: frozenset[Kind] = NEEDED_BEFORE_FIRST_SYNC
     plugins: pluggy.PluginManager = field(factory=new_plugin_manager)
     addresses: tuple[Address, ...] | None = None
     lock_name: str | None = NAME

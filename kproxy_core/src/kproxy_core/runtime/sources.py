@@ -1,37 +1,39 @@
-"""What the daemon expects of a source of changes, and the inbox by which a source with threads of its own delivers."""
+"""Where changes come from beside the daemon's own source: extensions; and the inbox for sources with threads of their own."""
 
 import contextlib
+import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any
 
+import pluggy
+
+from kproxy_core.config.settings import Settings
 from kproxy_core.model.changes import Change
+from kproxy_core.plugin.source import Source
+from kproxy_core.runtime.logs import LOGGER
+
+log = logging.getLogger(LOGGER)
 
 
-class Source(Protocol):
-    """Somewhere to watch the cluster's objects. Called from the daemon's thread only."""
-
-    @property
-    def name(self) -> str:
-        """How logs call it, such as ``manifests:/etc/kproxy``."""
-        ...
-
-    def fileno(self) -> int:
-        """Return a descriptor that becomes readable when ``poll`` has something, or -1 to be polled once a second."""
-        ...
-
-    def poll(self) -> tuple[Change, ...]:
-        """Return what is new since the last call, without waiting; the first call may return complete lists at once.
-
-        An exception is logged, and the source polled again a little later: what the kernel has is kept.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop watching; ``poll`` is not called again."""
-        ...
+def extension_sources(plugins: pluggy.PluginManager, settings: Settings) -> tuple[Source, ...]:
+    """Ask the registered plugins, in that order, for more sources, each on its own; one that fails is told and left out."""
+    found: list[Source] = []
+    for implementation in plugins.hook.kproxy_sources.get_hookimpls():
+        try:
+            given: Any = implementation.function(*(settings for _ in implementation.argnames))
+            sources = tuple(given)
+        except Exception:
+            log.exception("the sources of %s cannot be had, and are left out", implementation.plugin_name)
+            continue
+        for source in sources:
+            if isinstance(source, Source):
+                found.append(source)
+            else:
+                log.error("%s offers %r, which is no source; it is left out", implementation.plugin_name, source)
+    return tuple(found)
 
 
 class Inbox:
