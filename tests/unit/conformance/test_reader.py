@@ -1,13 +1,17 @@
 """Scenario files are read strictly: each mistake is told with its line and what may have been meant."""
 
+import re
+import textwrap
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kproxy_core.model.addresses import Family
 from kproxy_core.model.names import Protocol
+from kproxy_core.testing.conformance import reader
 from kproxy_core.testing.conformance.corpus import corpus
-from kproxy_core.testing.conformance.reader import ScenarioError, read, read_file
+from kproxy_core.testing.conformance.reader import FATES, ScenarioError, read, read_file
 from kproxy_core.testing.conformance.scenario import (
     Again,
     Answers,
@@ -15,6 +19,7 @@ from kproxy_core.testing.conformance.scenario import (
     Apply,
     Ask,
     Delete,
+    EndpointsNote,
     Expect,
     Flush,
     Give,
@@ -22,10 +27,13 @@ from kproxy_core.testing.conformance.scenario import (
     Packets,
     Restart,
     Run,
+    Scenario,
     ServiceNote,
     Target,
     Wait,
 )
+
+ROOT = Path(__file__).parents[3]
 
 WHOLE = """\
 name: whole
@@ -158,3 +166,15 @@ def test_a_file_is_called_as_its_scenario(tmp_path: Path) -> None:
 
 def test_the_kit_has_scenarios() -> None:
     assert len(corpus()) > 60
+
+
+def test_the_reference_shows_a_scenario_and_names_every_key() -> None:
+    page = (ROOT / "docs" / "reference" / "scenarios.md").read_text()
+    example = textwrap.dedent(page[page.index("    name: my-scenario") : page.index("## The lab")])
+    assert read(example).name == "my-scenario"
+    keys = {*reader._STEPS, *reader._ASK, *reader._SERVICE, *reader._NOTES}
+    keys |= {each.name for kind in (Scenario, EndpointsNote) for each in attrs.fields(kind)}
+    keys |= {each.name for each in attrs.fields(ServiceNote)} - set(reader._SERVICE.values())
+    words = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]+)`", page))))
+    assert sorted(keys - words) == []
+    assert sorted(set(FATES) - words) == []

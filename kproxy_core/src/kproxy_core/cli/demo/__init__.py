@@ -40,12 +40,12 @@ def command(  # noqa: PLR0913, PLR0917 - the options of the command line
     Works as root, or without root where unprivileged user namespaces are allowed. Takes less than half a minute. Exits with 0
     only if everything went as it should.
     """
-    from kproxy_core.cli.demo.privilege import become_able
     from kproxy_core.cli.demo.show import Wishes, show
     from kproxy_core.cli.options import with_aliases
+    from kproxy_core.cli.privilege import become_able
 
     given = with_aliases(context, {"mode": mode})
-    become_able()
+    become_able("the demo")
     if no_color:
         context.color = False
     wishes = Wishes(mode=given["mode"], as_json=as_json, stay=stay, seconds=seconds, colour=context.color is not False)

@@ -5,12 +5,13 @@ import sys
 
 import click
 
-REENTERED = "KPROXY_DEMO_INSIDE"
+REENTERED = "KPROXY_INSIDE"
 
 
-def become_able() -> None:
+def become_able(what: str) -> None:
     """Return when network namespaces may be made; otherwise run this program again, from its start, where they may.
 
+    ``what`` is what needs them, for the message when that fails.
     Raises :class:`~kproxy_core.testing.lab.LabError` with what would help when that is not allowed either.
     """
     from kproxy_core.runtime.node_checks import CAP_NET_ADMIN, CAP_SYS_ADMIN, has_capability
@@ -23,6 +24,6 @@ def become_able() -> None:
     try:
         exec_in_user_namespace([sys.executable, "-P", "-m", "kproxy_core.cli.main", *sys.argv[1:]])
     except LabError as error:
-        raise click.ClickException(f"the demo needs network namespaces: {error}") from error
+        raise click.ClickException(f"{what} needs network namespaces: {error}") from error
     except OSError as error:
-        raise click.ClickException(f"the demo cannot start {sys.executable} in a user namespace: {error.strerror}") from error
+        raise click.ClickException(f"{what} cannot start {sys.executable} in a user namespace: {error.strerror}") from error
