@@ -7,7 +7,7 @@ import pytest
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.plugin.backend import AnyBackend, Capability
-from kproxy_core.plugin.registry import load_backend, new_plugin_manager
+from kproxy_core.testing.conformance.modes import installed_backend
 from kproxy_core.testing.conformance.world import World
 from kproxy_core.testing.lab import Lab, can_build
 
@@ -25,8 +25,8 @@ class ModeTests:
 
     @classmethod
     def make_backend(cls, settings: Settings) -> AnyBackend:
-        """Build the backend for settings, by default from its entry point."""
-        return load_backend(cls.mode, settings, new_plugin_manager())
+        """Build the backend for settings, by default as it is installed."""
+        return installed_backend(settings)
 
     @classmethod
     def setup_class(cls) -> None:

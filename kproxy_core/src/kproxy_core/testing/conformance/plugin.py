@@ -21,8 +21,8 @@ import pytest
 from kproxy_core.config.settings import Settings
 from kproxy_core.model.names import Protocol
 from kproxy_core.plugin.backend import AnyBackend
-from kproxy_core.plugin.registry import load_backend, new_plugin_manager
 from kproxy_core.testing.conformance.corpus import corpus, scenarios_in
+from kproxy_core.testing.conformance.modes import installed_backend
 from kproxy_core.testing.conformance.runner import Report, run
 from kproxy_core.testing.conformance.scenario import Open, Packets, Scenario
 from kproxy_core.testing.conformance.subject import InProcess, Subject
@@ -53,8 +53,8 @@ class Conformance:
 
     @classmethod
     def make_backend(cls, settings: Settings) -> AnyBackend:
-        """Build the backend for settings, by default from its entry point."""
-        return load_backend(cls.mode, settings, new_plugin_manager())
+        """Build the backend for settings, by default as it is installed."""
+        return installed_backend(settings)
 
     @classmethod
     def scenarios(cls) -> tuple[Scenario, ...]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kproxy_core.plugin.errors import UnsupportedError
-from kproxy_core.plugin.registry import load_backend, new_plugin_manager
+from kproxy_core.testing.conformance.modes import installed_backend
 from kproxy_core.testing.conformance.reader import CAPABILITIES, NODE_PORTS_EVERYWHERE
 from kproxy_core.testing.conformance.runner import Report, run
 from kproxy_core.testing.conformance.scenario import Scenario
@@ -30,7 +30,7 @@ def lab_for_scenarios() -> Iterator[Lab]:
 def installed_mode(mode: str) -> Iterator[Subject]:
     """An installed mode, driven in this process. Raises ``UnsupportedError`` with what the node lacks for it."""
     with lab_for_scenarios() as lab:
-        subject = InProcess(lab, mode, lambda settings: load_backend(mode, settings, new_plugin_manager()))
+        subject = InProcess(lab, mode, installed_backend)
         with lab.node.enter():
             lacking = [finding for finding in subject.node.backend.probe().findings if finding.fatal and not finding.ok]
         if lacking:
