@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from attrs import evolve
+
 from kproxy_core.kernel import sysctl
 from kproxy_core.kernel.errors import KernelError
 from kproxy_core.kernel.failed_texts import DIRECTORY, FailedTexts
@@ -66,6 +68,7 @@ class IptablesDataplane(Dataplane[Key, Value]):
         started = time.monotonic()
         try:
             with self._programs.at_home():
+                self._watch.settle()
                 objects = self._read_tables()
                 self._read_setting(objects)
                 self._read_sets(objects)
@@ -107,17 +110,20 @@ class IptablesDataplane(Dataplane[Key, Value]):
         """Carry out the steps in order, up to the first that is refused."""
         done = 0
         try:
-            with self._programs.at_home():
-                try:
-                    for step in plan:
-                        done += carry_out(self._hands, step)
-                finally:
-                    self._watch.has_written()
+            with self._programs.at_home(), self._watch.changing():
+                for step in plan:
+                    done += carry_out(self._hands, step)
         except StepRefusedError as error:
-            return ApplyResult(done=done, failures=error.failures)
+            return ApplyResult(done=done, failures=self._excused(error.failures))
         except (KernelError, WireError) as error:
             return ApplyResult(done=done, failures=(Failure(message=str(error), retryable=True),))
         return ApplyResult(done=done)
+
+    def _excused(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
+        """Nobody's fault where others change rules: what the plan was made for may not be there any more. It is read again."""
+        if not self._watch.suspects():
+            return failures
+        return tuple(evolve(failure, retryable=True) for failure in failures)
 
     def _clear_variant(self, variant: Variant) -> None:
         with IptablesPrograms(variant) as programs:
@@ -170,7 +176,7 @@ class IptablesDataplane(Dataplane[Key, Value]):
                     destroy_set(self._ipset, name)
                     lines.append(_set_line(name))
                 self._leftovers.clear()
-                self._watch.has_written()
+                self._watch.settle()
         except (KernelError, WireError) as error:
             raise ApplyError(f"not everything could be removed: {error}") from error
         return Leftovers(lines=tuple(lines))

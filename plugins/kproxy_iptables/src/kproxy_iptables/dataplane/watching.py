@@ -35,13 +35,11 @@ class Watch(Closing):
 
     @abstractmethod
     def settle(self) -> None:
-        """Take the tables as they are now for what they should be."""
+        """Forget all suspicion: the tables are about to be read."""
 
-    @contextmanager
-    def writing(self, transactions: int) -> Iterator[None]:
-        """What happens inside is our own doing, so many transactions."""
-        del transactions
-        yield
+    @abstractmethod
+    def writing(self, transactions: int) -> AbstractContextManager[None]:
+        """What happens inside is our own doing, so many transactions; earlier suspicion stays."""
 
     @abstractmethod
     def suspects(self) -> bool:
@@ -77,7 +75,7 @@ class NftTables(Watch):
         return self._watch.fileno()
 
     def settle(self) -> None:
-        """Forget all suspicion."""
+        """Forget what was announced so far."""
         self._watch.drain()
         self._suspects = ()
         self._hooks = self._count_hooks()
@@ -91,6 +89,7 @@ class NftTables(Watch):
             yield
         finally:
             self._watch.join((first + number) % (1 << 32) for number in range(1, transactions + 1))
+            self._hooks = self._count_hooks()
 
     def suspects(self) -> bool:
         """Every transaction of others is a suspicion."""
@@ -128,6 +127,7 @@ class LegacySizes(Watch):
         self._tables = {family: LegacyTables(family) for family in families}
         self._programs = programs
         self._settled: Mapping[tuple[Family, str], TableInfo | None] = {}
+        self._is_suspected = False
 
     def close(self) -> None:
         """Close the sockets."""
@@ -137,10 +137,21 @@ class LegacySizes(Watch):
     def settle(self) -> None:
         """Remember the sizes."""
         self._settled = self._sizes()
+        self._is_suspected = False
+
+    @contextmanager
+    def writing(self, transactions: int) -> Iterator[None]:
+        """Remember the new sizes, and whether the old ones were as they should be."""
+        del transactions
+        self._is_suspected = self.suspects()
+        try:
+            yield
+        finally:
+            self._settled = self._sizes()
 
     def suspects(self) -> bool:
         """A table has another size."""
-        return self._sizes() != self._settled
+        return self._is_suspected or self._sizes() != self._settled
 
     def is_certain(self) -> bool:
         """A table has lost much of what it had, or all."""
@@ -161,7 +172,11 @@ class LegacySizes(Watch):
 
 
 class DriftWatch(Closing):
-    """Puts together what is known of tables and sets, and how often it may be looked into."""
+    """Puts together what is known of tables and sets, and how often it may be looked into.
+
+    ``settle`` before everything is read and tell with ``has_read`` what that took; have all writing done inside ``changing``, and
+    that of tables inside ``writing``, too.
+    """
 
     def __init__(self, programs: IptablesPrograms, ipset: IpSetSocket, families: Iterable[Family]) -> None:
         families = tuple(families)
@@ -169,6 +184,7 @@ class DriftWatch(Closing):
         self._ipset = ipset
         self._prefixes = tuple(SET_PREFIXES[family] for family in families)
         self._sets: Mapping[str, object] = {}
+        self._are_sets_suspected = False
         self._read_at = 0.0
         self._read_cost = 0.0
 
@@ -180,23 +196,36 @@ class DriftWatch(Closing):
         """A descriptor to wait on, or -1."""
         return self._tables.fileno()
 
-    def writing(self, transactions: int) -> AbstractContextManager[None]:
-        """What happens inside is our own doing."""
-        return self._tables.writing(transactions)
+    def settle(self) -> None:
+        """Forget all suspicion: everything is about to be read."""
+        self._tables.settle()
+        self._sets = self._sizes_of_sets()
+        self._are_sets_suspected = False
 
     def has_read(self, cost: float) -> None:
-        """Everything was read, which took so many seconds: what is there now is known."""
+        """Everything was read, which took so many seconds."""
         self._read_at, self._read_cost = time.monotonic(), cost
-        self.has_written()
 
-    def has_written(self) -> None:
-        """What is there now is known."""
-        self._sets = self._sizes_of_sets()
-        self._tables.settle()
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """What happens to sets inside is our own doing; earlier suspicion stays."""
+        self._are_sets_suspected = self._do_sets_differ()
+        try:
+            yield
+        finally:
+            self._sets = self._sizes_of_sets()
+
+    def writing(self, transactions: int) -> AbstractContextManager[None]:
+        """What happens to tables inside is our own doing, so many transactions; earlier suspicion stays."""
+        return self._tables.writing(transactions)
+
+    def suspects(self) -> bool:
+        """Whether anybody else may have changed anything since it was settled."""
+        return self._do_sets_differ() or self._tables.suspects()
 
     def drift(self) -> Drift | None:
         """Say whether others changed what is ours; suspicions only as often as it takes a twentieth of the time to look."""
-        if self._sizes_of_sets() != self._sets:
+        if self._do_sets_differ():
             return Drift()
         if not self._tables.suspects():
             return None
@@ -204,6 +233,9 @@ class DriftWatch(Closing):
         if time.monotonic() < due and not self._tables.is_certain():
             return None
         return Drift(culprit=self._tables.culprit)
+
+    def _do_sets_differ(self) -> bool:
+        return self._are_sets_suspected or self._sizes_of_sets() != self._sets
 
     def _sizes_of_sets(self) -> dict[str, object]:
         """Our sets, each with the number of its elements; of clients the kernel adds and forgets them."""
