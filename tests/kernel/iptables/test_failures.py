@@ -6,12 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 
 from kproxy_core.kernel.failed_texts import failed_texts as kept
-from kproxy_core.kernel.iptables import Variant
+from kproxy_core.kernel.iptables import IptablesPrograms, Restored, Variant
+from kproxy_core.model.addresses import Family
+from kproxy_core.model.changes import WatchedObject
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.program.program import Fragment
@@ -61,9 +64,9 @@ def spoiled(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch, rule: str, *n
         yield spoiling
 
 
-def cluster(world: IptablesWorld, count: int) -> list[object]:
+def cluster(world: IptablesWorld, count: int) -> tuple[WatchedObject, ...]:
     services = [world.cluster.service(f"s{number}", 20 + number) for number in range(count)]
-    return [*services, *(piece for each in services for piece in world.cluster.endpoints(each.name.name, "a1 b1"))]
+    return (*services, *(piece for each in services for piece in world.cluster.endpoints(each.name.name, "a1 b1")))
 
 
 def refused(world: IptablesWorld) -> set[ServicePortKey]:
@@ -75,7 +78,7 @@ def test_a_refused_line_names_its_service_and_the_rest_is_applied(
 ) -> None:
     applied = 0
     with spoiled(world, monkeypatch, UNREADABLE, "s3"):
-        report = world.node.set(*cluster(world, 8))  # type: ignore[arg-type]
+        report = world.node.set(*cluster(world, 8))
         assert report is not None
         assert {port.name.name for port in report.failed} == {"s3"}
         assert all("NO-SUCH-SET" in reason for reason in report.failed.values())
@@ -88,18 +91,23 @@ def test_a_refused_line_names_its_service_and_the_rest_is_applied(
     assert newest.mode == "iptables"
     assert "NO-SUCH-SET" in newest.reason
     assert UNREADABLE in newest.path.read_text()
-    world.node.set(*cluster(world, 8))  # type: ignore[arg-type]
+    world.node.set(*cluster(world, 8))
     world.see(world.ask("a2 node", world.cluster.cluster(23)).answered("a1 b1"))
     assert not world.node.difference()
 
 
 def test_each_culprit_takes_one_attempt(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch, failed_texts: Path) -> None:
     """The line says whose it is: nothing is searched by halves. Each protocol and family is a Service port of its own."""
-    attempts: list[object] = []
-    original = steps.write
-    monkeypatch.setattr(steps, "write", lambda *arguments: (attempts.append(arguments), original(*arguments))[1])
+    attempts: list[str] = []
+    original = IptablesPrograms.restore
+
+    def counted(programs: IptablesPrograms, family: Family, text: str, **options: Any) -> Restored:
+        attempts.append(text)
+        return original(programs, family, text, **options)
+
+    monkeypatch.setattr(IptablesPrograms, "restore", counted)
     with spoiled(world, monkeypatch, UNREADABLE, "s5", "s6"):
-        world.node.set(*cluster(world, 30))  # type: ignore[arg-type]
+        world.node.set(*cluster(world, 30))
         assert {port.name.name for port in refused(world)} == {"s5", "s6"}
         # Six Service ports in each family are refused, and again at two retries; the others take a text for each family.
         assert len(attempts) <= 3 * 2 * 6 + 2
@@ -108,13 +116,13 @@ def test_each_culprit_takes_one_attempt(world: IptablesWorld, monkeypatch: pytes
 
 def test_what_only_the_kernel_refuses_is_found_too(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     with spoiled(world, monkeypatch, REFUSED, "s2"):
-        world.node.set(*cluster(world, 6))  # type: ignore[arg-type]
+        world.node.set(*cluster(world, 6))
         assert {port.name.name for port in refused(world)} == {"s2"}
         world.see(*(world.ask("a2 outside", world.cluster.cluster(20 + number)).answered("a1 b1") for number in (0, 1, 3, 4, 5)))
 
 
 def test_earlier_rules_of_a_refused_service_stay(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.node.set(*cluster(world, 3))  # type: ignore[arg-type]
+    world.node.set(*cluster(world, 3))
     with spoiled(world, monkeypatch, UNREADABLE, "s1"):
         world.node.put(*world.cluster.endpoints("s1", "b2"))
         assert {port.name.name for port in refused(world)} == {"s1"}
@@ -134,7 +142,7 @@ def test_d23_d48_a_lock_that_is_held_is_waited_for_reported_and_tried_again(
     descriptor = os.open(lock, os.O_CREAT | os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        world.node.put(*cluster(world, 1))  # type: ignore[arg-type]
+        world.node.put(*cluster(world, 1))
         assert "lock of the tables is held" in world.node.reports[-1].error
     finally:
         os.close(descriptor)
@@ -153,7 +161,7 @@ def test_a_lock_that_is_held_for_a_moment_delays_only(
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     timer = threading.Timer(0.5, os.close, [descriptor])
     timer.start()
-    report = world.node.put(*cluster(world, 1))  # type: ignore[arg-type]
+    report = world.node.put(*cluster(world, 1))
     timer.join()
     assert report is not None
     assert report.ok
