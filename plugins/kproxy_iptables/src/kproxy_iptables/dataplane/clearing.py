@@ -28,18 +28,15 @@ def describe_tables(programs: IptablesPrograms) -> list[str]:
     return [_line(programs, family, found) for family, found in found_in(programs)]
 
 
-def clear_tables(programs: IptablesPrograms) -> list[str]:
-    """Remove what is ours from the tables of a variant; what that was.
+def clear_tables(programs: IptablesPrograms) -> None:
+    """Remove what is ours from the tables of a variant.
 
     Raises ApplyError, IptablesError.
     """
-    lines = []
     for family, found in list(found_in(programs)):
         done = programs.restore(family, found.text, wait=LOCK_PATIENCE)
         if not done.ok:
             raise ApplyError(f"{_line(programs, family, found)} could not be removed: {done.message}")
-        lines.append(_line(programs, family, found))
-    return lines
 
 
 def _line(programs: IptablesPrograms, family: Family, found: TableClearance) -> str:

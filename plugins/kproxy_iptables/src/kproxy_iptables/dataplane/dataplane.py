@@ -24,7 +24,7 @@ from kproxy_iptables.attribution import attribute
 from kproxy_iptables.codec import read_table
 from kproxy_iptables.dataplane.clearing import clear_tables, describe_tables
 from kproxy_iptables.dataplane.node import chosen, features_here
-from kproxy_iptables.dataplane.steps import ROUTE_LOCALNET_CHAIN, Hands, StepRefusedError, carry_out, destroy_set, log
+from kproxy_iptables.dataplane.steps import ROUTE_LOCALNET_CHAIN, Hands, StepRefusedError, carry_out, destroy_set, is_written, log
 from kproxy_iptables.dataplane.watching import DriftWatch
 from kproxy_iptables.objects import OTHER_VARIANT, ROUTE_LOCALNET, SET_PREFIXES, SETTING, TABLES, VERSIONS, Key, Value
 from kproxy_iptables.plan import FIXED_SETS, Step, WriteSetting
@@ -157,32 +157,30 @@ class IptablesDataplane(Dataplane[Key, Value]):
         return {**own, **branches}
 
     def leftovers(self) -> Leftovers:
-        """Tell what is ours in the tables of both variants, and which sets are."""
+        """Tell what is ours in the tables of both variants, which sets are, and what we have set in the kernel."""
         try:
             with self._programs.at_home():
                 tables = [line for programs in self._all_programs() for line in describe_tables(programs)]
-                return Leftovers(lines=(*tables, *map(_set_line, self._own_sets())))
+                setting = [f"setting {ROUTE_LOCALNET}"] if is_written(self._hands) else []
+                return Leftovers(lines=(*setting, *tables, *(f"set {name}" for name in self._own_sets())))
         except KernelError as error:
             raise ApplyError(f"the rules cannot be read: {error}") from error
 
     def cleanup(self) -> Leftovers:
-        """Remove it: what leads into our chains first, then the chains, then the sets; and what we set in the kernel."""
+        """Remove it: what we have set, what leads into our chains, then the chains, then the sets."""
+        found = self.leftovers()
         try:
             with self._programs.at_home():
-                lines = self._restore_setting()
+                carry_out(self._hands, WriteSetting(ROUTE_LOCALNET, None))
                 for programs in self._all_programs():
-                    lines += clear_tables(programs)
+                    clear_tables(programs)
                 for name in self._own_sets():
                     destroy_set(self._ipset, name)
-                    lines.append(_set_line(name))
                 self._leftovers.clear()
                 self._watch.settle()
         except (KernelError, WireError) as error:
             raise ApplyError(f"not everything could be removed: {error}") from error
-        return Leftovers(lines=tuple(lines))
-
-    def _restore_setting(self) -> list[str]:
-        return [f"{ROUTE_LOCALNET} is 0 again"] if carry_out(self._hands, WriteSetting(ROUTE_LOCALNET, None)) else []
+        return found
 
     def _all_programs(self) -> Iterator[IptablesPrograms]:
         yield self._programs
@@ -206,7 +204,3 @@ class IptablesDataplane(Dataplane[Key, Value]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _set_line(name: str) -> str:
-    return f"set {name}"

@@ -205,11 +205,16 @@ def _write_setting(hands: Hands, name: str, value: str | None) -> int:
 
 
 def _take_back(hands: Hands, name: str) -> int:
-    if f":{ROUTE_LOCALNET_CHAIN} " not in hands.programs.save(Family.IPV4, "filter"):
+    if not is_written(hands):
         return 0  # it was so before us
     sysctl.write(name, "0")
     _mark_setting(hands, "remove")
     return 1
+
+
+def is_written(hands: Hands) -> bool:
+    """Whether we have changed route_localnet."""
+    return f":{ROUTE_LOCALNET_CHAIN} " in hands.programs.save(Family.IPV4, "filter")
 
 
 def _mark_setting(hands: Hands, verb: str) -> None:
