@@ -47,8 +47,8 @@ FAULTS = (
     Fault(
         "endpoints of another family than their slice count",
         "guard",
-        "len(endpoint.address) != size or endpoint.address[0] in suspicious",
-        "endpoint.address[0] in suspicious",
+        "all(length == size for length in set(map(len, addresses))) and ",
+        "",
     ),
     Fault("endpoints on link-local addresses count", "guard", 'return "link-local" if address[1] == 254 else ""', 'return ""'),
     Fault(
@@ -68,14 +68,14 @@ FAULTS = (
     Fault(
         "the fallback takes endpoints that do not serve",
         "categorize",
-        "if endpoint.serving and endpoint.terminating)",
-        "if endpoint.terminating)",
+        "endpoint.serving and endpoint.terminating)",
+        "endpoint.terminating)",
     ),
     Fault(
         "the fallback takes endpoints that do not terminate",
         "categorize",
-        "if endpoint.serving and endpoint.terminating)",
-        "if endpoint.serving)",
+        "endpoint.serving and endpoint.terminating)",
+        "endpoint.serving)",
     ),
     Fault(
         "the fallback is not separate for this node",
@@ -93,20 +93,20 @@ FAULTS = (
     Fault(
         "node hints need not be complete",
         "topology",
-        "if by_node and all(endpoint.node_hints for endpoint in ready):",
+        "if by_node and all(kind.node_hints for kind in ready.distinct_kinds):",
         "if by_node:",
     ),
     Fault(
         "zone hints need not be complete",
         "topology",
-        "if by_zone and all(endpoint.zone_hints for endpoint in ready):",
+        "if by_zone and all(kind.zone_hints for kind in ready.distinct_kinds):",
         "if by_zone:",
     ),
     Fault(
         "zones are tried though a node hint is there for all",
         "topology",
-        "if node_name in endpoint.node_hints) if node_name else ()",
-        "if zone in endpoint.zone_hints) if zone else ()",
+        "node_name in endpoint.node_hints) if node_name else ()",
+        "zone in endpoint.zone_hints) if zone else ()",
     ),
     # What becomes of a packet.
     Fault(

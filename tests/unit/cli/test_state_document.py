@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import attrs
+import msgspec
 
 from kproxy_core.cli.state_document import state_document
 from kproxy_core.model.addresses import Family, parse_address, parse_network
@@ -157,7 +158,7 @@ def test_nothing_is_left_out() -> None:
 
 
 def test_service_ports_are_sorted() -> None:
-    others = [attrs.evolve(PORT, name=attrs.evolve(WEB, name=name)) for name in ("zebra", "ant")]
+    others = [attrs.evolve(PORT, name=msgspec.structs.replace(WEB, name=name)) for name in ("zebra", "ant")]
     ports = {ServicePortKey(port.family, port.name): port for port in (*others, PORT)}
     made = state_document(attrs.evolve(state(), ports=ports), "nftables")
     assert [port["name"] for port in made["service_ports"]] == ["ant", "web", "zebra"]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 
 from kproxy_core.model.addresses import Address, Family, parse_address, parse_network
 from kproxy_core.model.names import Protocol, ServicePortName
@@ -276,7 +277,7 @@ def test_another_timeout_is_another_rule_not_another_set() -> None:
 
 
 def test_names_differ_by_service_port_and_endpoint() -> None:
-    other = evolve(service_port(CLUSTER_IP, affinity_timeout=10), name=evolve(NAME, protocol=Protocol.UDP))
+    other = evolve(service_port(CLUSTER_IP, affinity_timeout=10), name=replace(NAME, protocol=Protocol.UDP))
     one = compile_port(service_port(CLUSTER_IP, affinity_timeout=10), NODE)
     two = compile_port(other, NODE)
     assert not one.own.keys() & two.own.keys()

@@ -123,7 +123,7 @@ def test_a_rule_has_a_disposition_for_each_origin() -> None:
 def test_scopes_choose_sets_and_ports_know_their_key() -> None:
     one, other = Endpoint(address=V4, port=1), Endpoint(address=V4, port=2)
     sets = EndpointSets(cluster=(one,), local=(other,), reachable=(one, other), any_in_cluster=True)
-    assert (sets.of(EndpointScope.CLUSTER), sets.of(EndpointScope.LOCAL)) == ((one,), (other,))
+    assert (tuple(sets.of(EndpointScope.CLUSTER)), tuple(sets.of(EndpointScope.LOCAL))) == ((one,), (other,))
     assert ServicePort(name=NAME, family=Family.IPV4).key == ServicePortKey(Family.IPV4, NAME)
     assert NAME.service == ObjectName("shop", "web")
 

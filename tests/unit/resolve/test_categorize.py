@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from kproxy_core.model.addresses import parse_address
+from kproxy_core.model.packed import packed
 from kproxy_core.model.state import Endpoint, EndpointSets, NodeContext
 from kproxy_core.resolve.categorize import categorize, level_zero_weights
 
@@ -32,7 +33,7 @@ def letters(endpoints: Sequence[Endpoint]) -> str:
 
 
 def sets(*texts: str, node: NodeContext = NODE, use_cluster: bool = True, use_local: bool = True) -> EndpointSets:
-    return categorize(tuple(map(endpoint, texts)), node, use_cluster=use_cluster, use_local=use_local)
+    return categorize(packed(map(endpoint, texts)), node, use_cluster=use_cluster, use_local=use_local)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_s13_ready_ones_or_separately_for_each_set_serving_terminating_ones(
 
 def test_s39_ready_without_serving_is_used_as_publish_not_ready_addresses_wants() -> None:
     odd = Endpoint(address=parse_address("10.0.0.97"), port=80, ready=True, serving=False, terminating=True, local=True)
-    found = categorize((odd,), NODE, use_cluster=True, use_local=True)
+    found = categorize(packed([odd]), NODE, use_cluster=True, use_local=True)
     assert found.cluster == found.local == (odd,)
 
 
@@ -68,12 +69,12 @@ def test_sets_that_no_policy_uses_stay_empty() -> None:
     texts = ["a", "b here"]
     assert sets(*texts, use_local=False).local == ()
     only_local = sets(*texts, use_cluster=False)
-    assert (only_local.cluster, letters(only_local.local), letters(only_local.reachable)) == ((), "b", "b")
+    assert (letters(only_local.cluster), letters(only_local.local), letters(only_local.reachable)) == ("", "b", "b")
 
 
 def test_s2_any_in_cluster_is_true_even_where_only_local_ones_are_asked_for() -> None:
     found = sets("a", use_cluster=False)
-    assert (found.reachable, found.any_in_cluster) == ((), True)
+    assert (letters(found.reachable), found.any_in_cluster) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_hints_narrow_the_cluster_set_only() -> None:
 
 def test_only_sets_in_which_every_weight_is_zero_are_levelled() -> None:
     weighted = [Endpoint(address=parse_address(f"10.0.0.{n}"), port=80, weight=w, local=n == 1) for n, w in ((1, 0), (2, 4))]
-    found = categorize(tuple(weighted), NODE, use_cluster=True, use_local=True)
+    found = categorize(packed(weighted), NODE, use_cluster=True, use_local=True)
     levelled = level_zero_weights(found)
     assert levelled is not None
     assert [e.weight for e in levelled.cluster] == [0, 4]
@@ -121,5 +122,5 @@ def test_only_sets_in_which_every_weight_is_zero_are_levelled() -> None:
 
 @pytest.mark.parametrize("weights", [[], [1], [0, 1]])
 def test_other_weights_are_left_alone(weights: list[int]) -> None:
-    endpoints = tuple(Endpoint(address=parse_address(f"10.0.0.{n}"), port=80, weight=w) for n, w in enumerate(weights, 1))
+    endpoints = packed(Endpoint(address=parse_address(f"10.0.0.{n}"), port=80, weight=w) for n, w in enumerate(weights, 1))
     assert level_zero_weights(categorize(endpoints, NODE, use_cluster=True, use_local=False)) is None

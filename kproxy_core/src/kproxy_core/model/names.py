@@ -4,7 +4,6 @@ import enum
 from typing import NamedTuple
 
 import msgspec
-from attrs import frozen
 
 from kproxy_core.model.addresses import Family
 
@@ -30,9 +29,8 @@ class ObjectName(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=T
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@frozen(order=True, cache_hash=True)
-class ServicePortName:
-    """The key of everything downstream: one port of one Service.
+class ServicePortName(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
+    """The key of everything downstream: one port of one Service. A struct, because its hash is asked for all the time.
 
     ``port`` is the port's name, empty for the single port of a Service that does not name it. Two ports of a Service may share a
     number (DNS over TCP and UDP), so the protocol belongs to the name.

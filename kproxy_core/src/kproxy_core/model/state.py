@@ -1,14 +1,14 @@
 """NodeState: what must happen on this node with every connection, decided; a mode only renders it."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-import msgspec
 from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address, Family, Network
 from kproxy_core.model.diagnostics import Diagnostic
 from kproxy_core.model.names import ObjectName, ServicePortKey, ServicePortName
+from kproxy_core.model.packed import Addressed, Packed, packed
 
 
 class Origin(enum.Enum):
@@ -46,15 +46,14 @@ class Frontend:
         return f"[{self.address}]:{self.port}" if ":" in str(self.address) else f"{self.address}:{self.port}"
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
+class Endpoint(Addressed, frozen=True, kw_only=True, gc=False, cache_hash=True):
     """An endpoint of one Service port: a pod's (or any host's) address and port.
 
     ``local`` is whether it runs on this node; ``nodeless``, that nobody says where it runs, so that it may be here all the same.
     ``weight`` is relative, 0 to 1000 and 1 unless the Service is annotated; 0 takes no new connections where a mode has the
-    capability ``weights``. A struct for the same reasons as :class:`~kproxy_core.model.objects.SliceEndpoint`.
+    capability ``weights``.
     """
 
-    address: Address
     port: int
     ready: bool = True
     serving: bool = True
@@ -68,6 +67,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=T
     def __str__(self) -> str:
         host = f"[{self.address}]" if self.address.family is Family.IPV6 else str(self.address)
         return f"{host}:{self.port}"
+
+
+Endpoints = Packed[Endpoint]
+"""Endpoints of a Service port: a sequence of them, for all that it is to who reads it."""
+
+
+def _packed(endpoints: Iterable[Endpoint]) -> Endpoints:
+    return packed(endpoints)
 
 
 class EndpointScope(enum.Enum):
@@ -89,12 +96,12 @@ class EndpointSets:
     ``any_in_cluster`` may be true while ``reachable`` is empty: policy Local, endpoints on other nodes only (drop, not reject).
     """
 
-    cluster: tuple[Endpoint, ...] = ()
-    local: tuple[Endpoint, ...] = ()
-    reachable: tuple[Endpoint, ...] = ()
+    cluster: Endpoints = field(default=(), converter=_packed)
+    local: Endpoints = field(default=(), converter=_packed)
+    reachable: Endpoints = field(default=(), converter=_packed)
     any_in_cluster: bool = False
 
-    def of(self, scope: EndpointScope) -> tuple[Endpoint, ...]:
+    def of(self, scope: EndpointScope) -> Endpoints:
         """The set that ``scope`` names."""
         return self.cluster if scope is EndpointScope.CLUSTER else self.local
 
@@ -166,7 +173,7 @@ class ServicePort:
     family: Family
     rules: tuple[FrontendRule, ...] = ()
     endpoints: EndpointSets = EndpointSets()
-    serving: tuple[Endpoint, ...] = ()
+    serving: Endpoints = field(default=(), converter=_packed)
     affinity_timeout: int | None = None
     source_ranges: tuple[Network, ...] = ()
     scheduler: str = ""

@@ -1,14 +1,15 @@
 """Sorts the endpoints of one Service port into the sets that traffic policies choose from."""
 
-from collections.abc import Sequence
+from typing import Final
 
 from attrs import evolve
 from msgspec.structs import replace
 
-from kproxy_core.model.state import Endpoint, EndpointSets, NodeContext
+from kproxy_core.model.packed import Packed, packed
+from kproxy_core.model.state import Endpoints, EndpointSets, NodeContext
 from kproxy_core.resolve.topology import nearby
 
-Endpoints = tuple[Endpoint, ...]
+_NONE: Final[Endpoints] = Packed()
 
 
 def categorize(endpoints: Endpoints, node: NodeContext, *, use_cluster: bool, use_local: bool) -> EndpointSets:
@@ -17,19 +18,19 @@ def categorize(endpoints: Endpoints, node: NodeContext, *, use_cluster: bool, us
     A set that no frontend uses is left empty. Each used set holds ready endpoints or, separately, when it has no ready one, those
     that terminate but still serve (KEP-1669). Topology hints narrow the cluster set only.
     """
-    ready = tuple(endpoint for endpoint in endpoints if endpoint.ready)
+    ready = endpoints.where(lambda endpoint: endpoint.ready)
     usable = ready or _terminating(endpoints)
-    cluster = nearby(ready, node.name, node.zone) or usable if use_cluster else ()
-    local: Endpoints = ()
+    cluster = nearby(ready, node.name, node.zone) or usable if use_cluster else _NONE
+    local = _NONE
     if use_local:
-        here = tuple(endpoint for endpoint in endpoints if endpoint.local)
-        local = tuple(endpoint for endpoint in here if endpoint.ready) or _terminating(here)
+        here = endpoints.where(lambda endpoint: endpoint.local)
+        local = here.where(lambda endpoint: endpoint.ready) or _terminating(here)
     return EndpointSets(cluster=cluster, local=local, reachable=_union(cluster, local), any_in_cluster=bool(usable))
 
 
 def _terminating(endpoints: Endpoints) -> Endpoints:
     """Those that terminate but still serve: better than nothing while a load balancer or a rollout has not caught up."""
-    return tuple(endpoint for endpoint in endpoints if endpoint.serving and endpoint.terminating)
+    return endpoints.where(lambda endpoint: endpoint.serving and endpoint.terminating)
 
 
 def _union(cluster: Endpoints, local: Endpoints) -> Endpoints:
@@ -37,8 +38,9 @@ def _union(cluster: Endpoints, local: Endpoints) -> Endpoints:
         return cluster
     if not cluster:
         return local
-    places = {(endpoint.address, endpoint.port): endpoint for endpoint in (*local, *cluster)}
-    return tuple(places[place] for place in sorted(places))
+    places = {(address, kind.port): kind for address, kind in (*local.pairs(), *cluster.pairs())}
+    found = sorted(places)
+    return Packed([address for address, _ in found], [places[place] for place in found])
 
 
 def level_zero_weights(sets: EndpointSets) -> EndpointSets | None:
@@ -53,10 +55,6 @@ def level_zero_weights(sets: EndpointSets) -> EndpointSets | None:
 
 
 def _level(endpoints: Endpoints) -> Endpoints:
-    if not endpoints or _any_weight(endpoints):
+    if not endpoints or any(kind.weight for kind in endpoints.distinct_kinds):
         return endpoints
-    return tuple(replace(endpoint, weight=1) for endpoint in endpoints)
-
-
-def _any_weight(endpoints: Sequence[Endpoint]) -> bool:
-    return any(endpoint.weight for endpoint in endpoints)
+    return packed(replace(endpoint, weight=1) for endpoint in endpoints)

@@ -80,11 +80,16 @@ def _forward(sets: EndpointSets, scope: EndpointScope, masquerade: Masquerade) -
 
 def rules(frontends: Frontends, internal: ByOrigin, external: ByOrigin, *, restricted: bool) -> tuple[FrontendRule, ...]:
     """Make the rule of each frontend, sorted; ``restricted`` is whether load balancer addresses have a filter."""
-    return tuple(
-        FrontendRule(
-            frontend=frontend,
-            **(internal if frontend.kind is FrontendKind.CLUSTER_IP else external)._asdict(),
-            restricted=restricted and frontend in frontends.load_balanced,
+    made: list[FrontendRule] = []
+    for frontend in frontends.accepted:
+        of = internal if frontend.kind is FrontendKind.CLUSTER_IP else external
+        made.append(
+            FrontendRule(
+                frontend=frontend,
+                from_local_pod=of.from_local_pod,
+                from_node=of.from_node,
+                from_outside=of.from_outside,
+                restricted=restricted and frontend in frontends.load_balanced,
+            )
         )
-        for frontend in frontends.accepted
-    )
+    return tuple(made)

@@ -47,7 +47,7 @@ def _reason(spec: ServicePortSpec, family: Family, slices: Collection[EndpointSl
     if found:
         return Severity.NOTE, f"none of {len(found)} is ready, nor serves while it terminates", ""
     ports = {(port.name, port.protocol) for part in of_family for port in part.ports if port.port}
-    if (spec.name, spec.protocol) in ports or not any(endpoint.ready for part in of_family for endpoint in part.endpoints):
+    if (spec.name, spec.protocol) in ports or not any(kind.ready for part in of_family for kind in part.endpoints.distinct_kinds):
         return Severity.NOTE, "its EndpointSlices hold none", ""
     wanted = _label(spec.name, spec.protocol)
     return (

@@ -1,17 +1,20 @@
 """Refuses dangerous data before a mode sees it: special addresses, frontends that would cut off the node or the API server."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from operator import itemgetter
 
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.names import ObjectName, Protocol
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
+from kproxy_core.model.packed import Packed, packed
 from kproxy_core.model.state import FrontendKind, NodeContext
 
 API_SERVER_SERVICE = ObjectName("default", "kubernetes")
 """The Service of the API server; its endpoints are what no other Service may take over."""
 
+_first = itemgetter(0)
 _UNSPECIFIED = {bytes(4), bytes(16)}
 _LOOPBACK_V6 = bytes(15) + b"\x01"
 _BROADCAST = b"\xff\xff\xff\xff"
@@ -51,11 +54,12 @@ def _special_ipv6(address: Address) -> str:
     return "link-local" if address[0] == 0xFE and address[1] & 0xC0 == 0x80 else ""
 
 
-def safe_endpoints(part: EndpointSlice, diagnostics: list[Diagnostic]) -> Sequence[SliceEndpoint]:
+def safe_endpoints(part: EndpointSlice, diagnostics: list[Diagnostic]) -> Packed[SliceEndpoint]:
     """Return the endpoints of a slice without those at special addresses, or of another family, told to ``diagnostics``."""
     size = part.family.bits // 8
     suspicious = _SUSPICIOUS[size]
-    if not any(len(endpoint.address) != size or endpoint.address[0] in suspicious for endpoint in part.endpoints):
+    addresses = part.endpoints.addresses
+    if all(length == size for length in set(map(len, addresses))) and suspicious.isdisjoint(map(_first, addresses)):
         return part.endpoints
     safe = []
     for endpoint in part.endpoints:
@@ -68,7 +72,7 @@ def safe_endpoints(part: EndpointSlice, diagnostics: list[Diagnostic]) -> Sequen
             diagnostics.append(_left_out(part, endpoint, f"is in a slice of type {part.family.label}", remedy))
         else:
             safe.append(endpoint)
-    return safe
+    return packed(safe)
 
 
 def _left_out(part: EndpointSlice, endpoint: SliceEndpoint, reason: str, remedy: str) -> Diagnostic:

@@ -1,6 +1,7 @@
 """Resolves Services, one by one or all from scratch, into the state that a node must be in."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -9,8 +10,9 @@ from kproxy_core.model.addresses import Family
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.names import ObjectName, ServicePortKey, ServicePortName
 from kproxy_core.model.objects import EndpointSlice, Service, ServicePortSpec, TrafficPolicy
+from kproxy_core.model.packed import Packed
 from kproxy_core.model.snapshot import ClusterSnapshot
-from kproxy_core.model.state import Endpoint, EndpointSets, NodeContext, NodeState, ServiceHealth, ServicePort
+from kproxy_core.model.state import Endpoints, EndpointSets, NodeContext, NodeState, ServiceHealth, ServicePort
 from kproxy_core.resolve import dispositions
 from kproxy_core.resolve.categorize import categorize, level_zero_weights
 from kproxy_core.resolve.claims import ClaimBook, claims_of, overlaps, settle
@@ -20,6 +22,8 @@ from kproxy_core.resolve.health import service_health
 from kproxy_core.resolve.node import node_diagnostics
 from kproxy_core.resolve.slices import join_slices
 from kproxy_core.resolve.source_ranges import source_ranges
+
+_NO_ENDPOINTS: Final[Endpoints] = Packed()
 
 INTERNAL, EXTERNAL = "internal", "external"
 """The traffic policies, as the label of kube-proxy's metrics has them."""
@@ -58,7 +62,7 @@ def resolve_service(service: Service, slices: Iterable[EndpointSlice], node: Nod
         for spec in service.ports:
             frontends, refused = expand(service, spec, family, node, settings)
             diagnostics.extend(refused)
-            endpoints = joined.get((family, spec.name, spec.protocol), ())
+            endpoints = joined.get((family, spec.name, spec.protocol), _NO_ENDPOINTS)
             port = _service_port(_PortInput(service, spec, family, frontends, endpoints), node, diagnostics)
             ports.append(port)
             if not port.endpoints.any_in_cluster:
@@ -72,7 +76,7 @@ def resolve_service(service: Service, slices: Iterable[EndpointSlice], node: Nod
         ports=tuple(ports),
         health=service_health(service, joined),
         without_local=frozenset(without_local),
-        diagnostics=tuple(sorted(set(diagnostics))),
+        diagnostics=tuple(sorted(set(diagnostics))) if diagnostics else (),
     )
 
 
@@ -82,7 +86,7 @@ class _PortInput:
     spec: ServicePortSpec
     family: Family
     frontends: Frontends
-    endpoints: tuple[Endpoint, ...]
+    endpoints: Endpoints
 
 
 def _service_port(given: _PortInput, node: NodeContext, diagnostics: list[Diagnostic]) -> ServicePort:
@@ -101,7 +105,7 @@ def _service_port(given: _PortInput, node: NodeContext, diagnostics: list[Diagno
         ),
         endpoints=sets,
         # A Service that publishes addresses which are not ready has endpoints that are ready without serving.
-        serving=tuple(endpoint for endpoint in given.endpoints if endpoint.serving or endpoint.ready),
+        serving=given.endpoints.where(lambda endpoint: endpoint.serving or endpoint.ready),
         affinity_timeout=service.affinity_timeout,
         source_ranges=ranges or () if frontends.load_balanced else (),
         scheduler=service.scheduler,

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from kproxy_core.model.addresses import Family, parse_address
 from kproxy_core.model.diagnostics import Severity
@@ -17,6 +17,7 @@ from kproxy_core.model.objects import (
     SliceEndpoint,
     SlicePort,
 )
+from kproxy_core.model.packed import MOST_KINDS, NOWHERE, Packed, kind_of
 from kproxy_core.sources.api_types import (
     WireConditions,
     WireEndpoint,
@@ -33,6 +34,7 @@ from kproxy_core.sources.decode_service import protocol_of
 
 _FAMILIES: Final[Mapping[str, Family]] = {family.label: family for family in Family}
 _NO_HINTS: Final[frozenset[str]] = frozenset()
+_FIELDS: Final = SliceEndpoint.__struct_fields__[1:]
 _NO_CONDITIONS: Final = WireConditions()
 
 
@@ -57,15 +59,16 @@ def slice_of(wire: WireEndpointSlice, name: ObjectName, complaints: Complaints) 
         name=name,
         service=ObjectName(name.namespace, sys.intern(owner)),
         family=family,
-        endpoints=tuple(_endpoints(wire.endpoints or (), family, complaints)),
+        endpoints=_endpoints(wire.endpoints or (), family, complaints),
         ports=(_known_ports(tuple(wire.ports)) or tuple(_ports(wire.ports, "ports", complaints))) if wire.ports else (),
         trigger_time=_trigger_time(wire.metadata, complaints),
     )
 
 
-def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints: Complaints) -> list[SliceEndpoint]:
+def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints: Complaints) -> Packed[SliceEndpoint]:
     size = family.bits // 8
-    found: list[SliceEndpoint] = []
+    addresses: list[bytes] = []
+    kinds: list[SliceEndpoint] = []
     for index, wire in enumerate(wires):
         if wire is None:
             continue
@@ -86,18 +89,24 @@ def _endpoints(wires: Sequence[WireEndpoint | None], family: Family, complaints:
             continue
         conditions = wire.conditions or _NO_CONDITIONS
         hints = wire.hints
-        found.append(
-            SliceEndpoint(
-                address=address,
-                ready=conditions.ready is not False,
-                serving=conditions.serving is not False,
-                terminating=conditions.terminating is True,
-                node_name=sys.intern(wire.node_name) if wire.node_name else "",
-                zone_hints=_hints(hints.for_zones) if hints else _NO_HINTS,
-                node_hints=_hints(hints.for_nodes) if hints else _NO_HINTS,
+        addresses.append(address)
+        kinds.append(
+            _kind(
+                conditions.ready is not False,
+                conditions.serving is not False,
+                conditions.terminating is True,
+                wire.node_name or "",
+                _hints(hints.for_zones) if hints else _NO_HINTS,
+                _hints(hints.for_nodes) if hints else _NO_HINTS,
             )
         )
-    return found
+    return Packed(addresses, kinds)
+
+
+@lru_cache(maxsize=MOST_KINDS)
+def _kind(*values: Any) -> SliceEndpoint:
+    """Return the kind of endpoint that has these values: the fields after the address, in their order."""
+    return kind_of(SliceEndpoint(address=NOWHERE, **dict(zip(_FIELDS, values, strict=True))))
 
 
 def _hints(wires: Iterable[WireHint | None] | None) -> frozenset[str]:

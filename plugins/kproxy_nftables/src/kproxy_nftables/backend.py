@@ -74,7 +74,7 @@ class NftablesBackend(Backend[Key, Value]):
 
     def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
         """Return every endpoint that serves: replies come straight from them."""
-        return ((endpoint.address, endpoint.port) for endpoint in port.serving)
+        return ((Address(address), kind.port) for address, kind in port.serving.pairs())
 
     def open(self) -> NftablesDataplane:
         """Open netlink in the current network namespace; from then on only the families that there are count."""

@@ -17,6 +17,7 @@ from kproxy_core.model.addresses import Family, collapse
 from kproxy_core.model.state import (
     Disposition,
     Drop,
+    Endpoints,
     EndpointScope,
     Forward,
     FrontendKind,
@@ -51,6 +52,7 @@ from kproxy_nftables.objects import (
     address_and_port,
     number,
     owner_text,
+    packed_port,
     protocol_and_port,
 )
 from kproxy_nftables.registers import detects
@@ -141,11 +143,19 @@ def _scopes(port: ServicePort) -> list[EndpointScope]:
 def _slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
     """Return the packed endpoints of a scope, each as often as its weight wants."""
     endpoints = port.endpoints.of(scope)
-    packed = [address_and_port(endpoint.address, endpoint.port) for endpoint in endpoints]
-    weights = [endpoint.weight for endpoint in endpoints]
-    if min(weights) != max(weights):
+    packed = _places(endpoints)
+    if len({kind.weight for kind in endpoints.distinct_kinds}) > 1:
+        weights = [kind.weight for kind in endpoints.kinds]
         packed = [data for data, count in zip(packed, repetitions(weights), strict=True) for _ in range(count)]
     return packed if port.affinity_timeout is None else packed[:MAX_STICKY_SLOTS]
+
+
+def _places(endpoints: Endpoints) -> list[bytes]:
+    ports = {kind.port for kind in endpoints.distinct_kinds}
+    if len(ports) > 1:
+        return [address_and_port(address, kind.port) for address, kind in endpoints.pairs()]
+    port = packed_port(ports.pop())
+    return [address + port for address in endpoints.addresses]
 
 
 def _in_slots(place: str, identity: int, wanted: Sequence[bytes], before: Mapping[Key, Value]) -> bytes:
@@ -154,7 +164,7 @@ def _in_slots(place: str, identity: int, wanted: Sequence[bytes], before: Mappin
     if isinstance(found, bytes):
         previous = {int.from_bytes(slot, sys.byteorder): data for slot, data in numbered.unpack(place, found)}
         wanted = assign_slots(previous, wanted)
-    return numbered.pack(zip(_slot_numbers(len(wanted)), wanted, strict=True))
+    return numbered.pack(list(zip(_slot_numbers(len(wanted)), wanted, strict=True)))
 
 
 @lru_cache(maxsize=1024)
@@ -202,9 +212,9 @@ def _hairpin(port: ServicePort, scope: EndpointScope, node: NodeContext, shared:
     """
     place = _PLACES[port.family][sets.HAIRPIN]
     everybody = not detects(port.family, node.local_detector)
-    for endpoint in port.endpoints.of(scope):
-        if endpoint.local or endpoint.nodeless or everybody:
-            shared[place, endpoint.address + endpoint.address] = b""
+    endpoints = port.endpoints.of(scope)
+    near = endpoints if everybody else endpoints.where(lambda endpoint: endpoint.local or endpoint.nodeless)
+    shared.update(((place, address + address), b"") for address in near.addresses)
 
 
 # -- frontends

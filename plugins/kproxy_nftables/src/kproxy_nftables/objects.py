@@ -84,9 +84,14 @@ def protocol_and_port(protocol: Protocol, port: int) -> bytes:
     return _PROTOCOL_AND_PORT.pack(protocol, port)
 
 
-def address_and_port(address: Address, port: int) -> bytes:
+def packed_port(port: int) -> bytes:
+    """Pack a port as the last part of a concatenation."""
+    return _PORT.pack(port)
+
+
+def address_and_port(address: bytes, port: int) -> bytes:
     """Pack ``address . port``."""
-    return address + _PORT.pack(port)
+    return address + packed_port(port)
 
 
 def split_address_and_port(data: bytes) -> tuple[Address, int]:

@@ -1,7 +1,7 @@
 """Makes a cluster in which something goes wrong as small as it can be and still go wrong."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -95,7 +95,7 @@ def _simpler_slices(piece: EndpointSlice) -> Iterator[EndpointSlice]:
             yield evolve(piece, endpoints=(*piece.endpoints[:index], simpler, *piece.endpoints[index + 1 :]))
 
 
-def _shorter(things: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _shorter(things: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     for index in range(len(things)):
         yield (*things[:index], *things[index + 1 :])
 

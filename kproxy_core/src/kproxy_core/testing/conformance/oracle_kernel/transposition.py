@@ -7,6 +7,7 @@ import attrs
 import msgspec
 
 from kproxy_core.model.addresses import Address, Network, parse_address, parse_network
+from kproxy_core.model.packed import Packed, packed
 from kproxy_core.testing.lab import BRIDGE, POD_INTERFACE_PREFIX
 from kproxy_core.testing.strategies import pools
 
@@ -60,6 +61,8 @@ def transposed(value: Any) -> Any:
         return _ADDRESSES.get(value, value) if isinstance(value, Address) else _NAMES.get(value, _as_key(value))
     if isinstance(value, dict | tuple | frozenset):
         return _container(value)
+    if isinstance(value, Packed):
+        return packed(map(transposed, value))
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.replace(value, **{name: transposed(getattr(value, name)) for name in value.__struct_fields__})
     if not attrs.has(type(value)):
