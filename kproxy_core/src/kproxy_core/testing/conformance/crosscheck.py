@@ -1,10 +1,10 @@
 """Holds what is written in a scenario against the oracle: two opinions that were formed apart must agree."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from kproxy_core.model.addresses import Family, parse_address
 from kproxy_core.model.changes import WatchedObject
@@ -14,7 +14,7 @@ from kproxy_core.model.packet import Delivered, Dropped, Packet, Refused, Untouc
 from kproxy_core.model.snapshot import ClusterSnapshot, Kind
 from kproxy_core.sources.mixed import decode_document
 from kproxy_core.testing.conformance.configuration import document, settings_of
-from kproxy_core.testing.conformance.judgement import sources
+from kproxy_core.testing.conformance.judgement import Owners, sources
 from kproxy_core.testing.conformance.notation import ALREADY_THERE, Object, fill, key_of, named
 from kproxy_core.testing.conformance.places import LOOPBACK, Places, either
 from kproxy_core.testing.conformance.reader import NODE_PORTS_EVERYWHERE
@@ -33,7 +33,7 @@ from kproxy_core.testing.conformance.scenario import (
 )
 from kproxy_core.testing.conformance.world import SERVED_PORTS
 from kproxy_core.testing.lab.plan import BRIDGE, NODES, POD_INTERFACE_PREFIX, UPLINK
-from kproxy_core.testing.oracle import Site, verdict
+from kproxy_core.testing.oracle import Scene, Site, verdict
 
 NODE = NODES[0]
 
@@ -46,7 +46,31 @@ def disagreements(scenario: Scenario) -> list[str]:
     """
     told = NODE_PORTS_EVERYWHERE in (*scenario.needs, *scenario.lacks)
     said = (NODE_PORTS_EVERYWHERE in scenario.needs,) if told else (True, False)
-    return [line for everywhere in said for line in _Story(scenario=scenario, everywhere=everywhere).told()]
+    sent = (each for everywhere in said for each in packets_of(scenario, everywhere=everywhere))
+    return [
+        f"{scenario.name}.yaml:{each.ask.line}: {each.way}: {wrong}"
+        for each in sent
+        if (wrong := each.complaint(verdict(each.scene.snapshot, each.scene.settings, each.scene.site, each.packet)))
+    ]
+
+
+@frozen(kw_only=True)
+class SentPacket:
+    """A packet of a scenario, on ``ask``'s line, and the scene that it meets; ``complaint`` tells what is wrong with a verdict.
+
+    Packets that meet the same scene have the same object for it. ``way`` says from where to where.
+    """
+
+    ask: Ask
+    packet: Packet
+    scene: Scene
+    way: str
+    complaint: Callable[[Verdict], str]
+
+
+def packets_of(scenario: Scenario, *, everywhere: bool) -> Iterator[SentPacket]:
+    """Every packet of a scenario once, for a mode with this default for nodePortAddresses."""
+    return _Story(scenario=scenario, everywhere=everywhere).told()
 
 
 @define(kw_only=True)
@@ -62,15 +86,17 @@ class _Story:
     given: dict[str, str] = field(factory=dict)
     settings: Mapping[str, Any] = field(factory=dict)
 
-    def told(self) -> Iterator[str]:
+    def told(self) -> Iterator[SentPacket]:
         """Go through the steps."""
         self.settings = self.scenario.settings
         self.objects = {key_of(obj): obj for obj in fill(ALREADY_THERE, self.places)}
         for step in self.scenario.steps:
             self._take_in(step)
             asks = step.asks if isinstance(step, Packets) else (step.ask,) if isinstance(step, Open) else ()
+            scene = self._scene() if asks else None
             for ask in asks:
-                yield from self._about(ask)
+                assert scene is not None
+                yield from self._about(ask, scene)
 
     def _take_in(self, step: Step) -> None:
         match step:
@@ -94,10 +120,12 @@ class _Story:
         if not self.is_cut:
             self.known = dict(self.objects)
 
-    def _about(self, ask: Ask) -> Iterator[str]:
-        site = self._site()
-        snapshot = _snapshot(self.known.values())
+    def _scene(self) -> Scene:
         settings = settings_of(document(self.settings, "nftables", self.places))
+        return Scene(snapshot=_snapshot(self.known.values()), settings=settings, site=self._site())
+
+    def _about(self, ask: Ask, scene: Scene) -> Iterator[SentPacket]:
+        owners = {**self.places.owners(), **self.given}
         for origin, target, family, protocol in product(ask.origins, ask.to, ask.families, ask.protocols):
             address = self.places.address(target, family)
             for source in sources(ask.source, family, self.places) if address else ():
@@ -108,10 +136,13 @@ class _Story:
                     port=self.places.port(target, ask.port),
                     interface=self._interface(origin),
                 )
-                wrong = self._complaint(ask, origin, packet, verdict(snapshot, settings, site, packet))
-                if wrong:
-                    way = f"{origin} to {target} {family.label} {protocol.name}"
-                    yield f"{self.scenario.name}.yaml:{ask.line}: {way}: {wrong}"
+                judge = _Judge(ask=ask, origin=origin, packet=packet, owners=owners, fewer=self._fewer(ask))
+                way = f"{origin} to {target} {family.label} {protocol.name}"
+                yield SentPacket(ask=ask, packet=packet, scene=scene, way=way, complaint=judge.complaint)
+
+    def _fewer(self, ask: Ask) -> bool:
+        """Which of the endpoints answers is not the oracle's business: those a client sticks to, those with a weight."""
+        return bool(ask.alike) or "WEIGHTS" in self.scenario.needs
 
     def _site(self) -> Site:
         node = self.places.host(NODE)
@@ -138,41 +169,50 @@ class _Story:
             return UPLINK
         return BRIDGE if origin in self.places.bridged else f"{POD_INTERFACE_PREFIX}{origin}"
 
-    def _complaint(self, ask: Ask, origin: str, packet: Packet, said: Verdict) -> str:
-        expect = ask.expect
+
+@frozen(kw_only=True)
+class _Judge:
+    """Holds the oracle's verdicts on a packet against what is written. ``fewer`` is whether not every endpoint need answer."""
+
+    ask: Ask
+    origin: str
+    packet: Packet
+    owners: Owners
+    fewer: bool
+
+    def complaint(self, said: Verdict) -> str:
+        """What is wrong; empty if nothing is."""
+        expect = self.ask.expect
         if isinstance(said, Untouched):
-            return self._of_untouched(ask, origin, packet)
+            return self._of_untouched()
         fates: Mapping[type[object], str] = {Delivered: "answered", Dropped: "dropped", Refused: "refused"}
         if fates[type(said)] != expect.fate:
             return f"{expect.fate} is written, the oracle says {said}"
         if not isinstance(said, Delivered):
             return ""
-        owners = {**self.places.owners(), **self.given}
-        seen = {_server(owners[str(one.address)], one.port): one.masqueraded for one in said.targets}
-        # Which of the endpoints answers is not the oracle's business: those a client sticks to, those with a weight.
-        fewer = bool(ask.alike) or "WEIGHTS" in self.scenario.needs
-        if not (expect.servers <= seen.keys() if fewer else expect.servers == seen.keys()):
+        seen = {_server(self.owners[str(one.address)], one.port): one.masqueraded for one in said.targets}
+        if not (expect.servers <= seen.keys() if self.fewer else expect.servers == seen.keys()):
             return f"{', '.join(sorted(expect.servers))} are written, the oracle says {', '.join(sorted(seen))}"
         # What the node itself sends may keep one of its addresses, and what it receives is never masqueraded.
-        told = {name: masqueraded for name, masqueraded in seen.items() if origin != NODE and name.partition(":")[0] != NODE}
+        told = {name: masqueraded for name, masqueraded in seen.items() if self.origin != NODE and name.partition(":")[0] != NODE}
         wrong = [name for name, masqueraded in told.items() if expect.client(name) == ("kept" if masqueraded else "masqueraded")]
         return f"the oracle says otherwise about the client's address at {', '.join(wrong)}" if wrong else ""
 
-    def _of_untouched(self, ask: Ask, origin: str, packet: Packet) -> str:
+    def _of_untouched(self) -> str:
         """As if there were no proxy: a host answers as itself, what nobody has is lost, and so is loopback from elsewhere."""
-        address = str(packet.destination)
-        owner = {**self.places.owners(), **self.given}.get(address)
-        if address == LOOPBACK.ipv4 and origin != NODE:
+        address = str(self.packet.destination)
+        owner = self.owners.get(address)
+        if address == LOOPBACK.ipv4 and self.origin != NODE:
             owner = None
-        match ask.expect.fate:
+        match self.ask.expect.fate:
             case "unclaimed":
                 return ""
-            case "answered" if owner and packet.port in SERVED_PORTS:
-                own = _server(owner, packet.port)
-                return "" if ask.expect.servers == {own} else f"the oracle says it goes on its way, to {own}"
+            case "answered" if owner and self.packet.port in SERVED_PORTS:
+                own = _server(owner, self.packet.port)
+                return "" if self.ask.expect.servers == {own} else f"the oracle says it goes on its way, to {own}"
             case "dropped" if owner is None:
                 return ""
-        return f"{ask.expect.fate} is written, the oracle says it goes on its way"
+        return f"{self.ask.expect.fate} is written, the oracle says it goes on its way"
 
 
 def _server(host: str, port: int) -> str:

@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 from kproxy_core.model.names import Protocol
 from kproxy_core.testing.conformance.configuration import document
 from kproxy_core.testing.conformance.conversations import Conversation
+from kproxy_core.testing.conformance.expectations import SURE
 from kproxy_core.testing.conformance.judgement import Memory, Put, judge, questions
 from kproxy_core.testing.conformance.notation import ALREADY_THERE, fill, named
 from kproxy_core.testing.conformance.places import Places
@@ -99,13 +100,16 @@ def unmet(scenario: Scenario, subject: Subject) -> str:
     return ""
 
 
-def run(scenario: Scenario, subject: Subject) -> Report:
-    """Run a scenario from an empty cluster. What goes wrong is in the report."""
+def run(scenario: Scenario, subject: Subject, sure: float = SURE) -> Report:
+    """Run a scenario from an empty cluster. What goes wrong is in the report.
+
+    ``sure`` is how many seconds an answer that must come is waited for.
+    """
     skipped = unmet(scenario, subject)
     if skipped:
         return Report(scenario=scenario, skipped=skipped)
     started = time.monotonic()
-    story = _Story(scenario=scenario, subject=subject, places=Places(subject.lab.plan))
+    story = _Story(scenario=scenario, subject=subject, places=Places(subject.lab.plan), sure=sure)
     error = ""
     try:
         with story.cleanup:
@@ -125,6 +129,7 @@ class _Story:
     scenario: Scenario
     subject: Subject
     places: Places
+    sure: float
     checks: list[Check] = field(factory=list)
     cleanup: contextlib.ExitStack = field(factory=contextlib.ExitStack)
     _conversations: dict[str, list[Conversation]] = field(factory=dict)
@@ -226,7 +231,7 @@ class _Story:
             rounds -= 1
 
     def _asked(self, put: list[Put], *, hurried: bool) -> dict[int, str]:
-        outcomes: list[Outcome] = list(ask_all(one.within(_TRY if hurried else None) for one in put))
+        outcomes: list[Outcome] = list(ask_all(one.within(_TRY if hurried else self.sure) for one in put))
         return judge(put, outcomes, self._memory, self._owners, strict="TCP_RESET" in self.subject.traits)
 
     def _told(self, one: Put, complaint: str) -> str:
