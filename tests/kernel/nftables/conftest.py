@@ -5,9 +5,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kproxy_core.testing.lab import Lab
+from kproxy_nftables import trials
 
 from ...programs import program
+from .altered import NO_FLAGS
 from .world import World
+
+
+@pytest.fixture(scope="module")
+def an_older_kernel() -> Iterator[None]:
+    """Have modes that are opened in this process find a kernel on which nobody can hold a table for good."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, "HELD", NO_FLAGS)
+        yield
 
 
 @pytest.fixture(scope="module")

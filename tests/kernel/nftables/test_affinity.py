@@ -237,7 +237,7 @@ def test_a_restart_forgets_no_client(world: World) -> None:
     chosen = asked_of(world, questions)
     report = world.node.restart()
     assert report is not None
-    assert report.operations == 0
+    assert report.operations == world.taking_over
     world.forget_connections()
     assert asked_of(world, questions) == chosen
 

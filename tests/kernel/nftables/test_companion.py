@@ -17,7 +17,8 @@ from kproxy_nftables.backend import NftablesBackend
 from .test_lasting import all_alive, clients_of, held
 from .world import EVERYWHERE, TCP, TCP_UDP
 
-pytestmark = pytest.mark.kernel
+# Where tables can be held nobody else can do to them what is done here.
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("an_older_kernel")]
 
 World = AnyWorld[StackedBackend]
 FEW = 2

@@ -10,7 +10,6 @@ from attrs import evolve
 
 from kproxy_core.engine import events as e
 from kproxy_core.kernel.nftables import NftSocket
-from kproxy_core.model.addresses import Family as AddressFamily
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.plugin.backend import ApplyResult
 from kproxy_core.program.program import Fragment, Program
@@ -19,7 +18,6 @@ from kproxy_core.testing.node import NodeUnderTest
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_constants import TableFlag
 from kproxy_core.wire.nft_data import goto
-from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_core.wire.nft_expressions import verdict
 from kproxy_core.wire.nft_objects import Table
 from kproxy_core.wire.nft_operations import Operation, add, delete
@@ -118,7 +116,7 @@ def test_bad_services_are_found_and_all_others_are_served(world: World, how: str
     good = [world.cluster.service(f"web{number}", number) for number in range(20, 60)]
     bad = [world.cluster.service(f"bad{number}", number) for number in (61, 62)]
     slices = [piece for each in (*good, *bad) for piece in world.cluster.endpoints(each.name.name, "a1 b1")]
-    with NodeUnderTest(world.lab.node, BadServices(how), world.defaults) as node:
+    with world.ended(), NodeUnderTest(world.lab.node, BadServices(how), world.defaults) as node:
         node.set(*good, *bad, *slices)
         refused = {port.name.name for port in node.play.engine.quarantine.refusals}
         assert refused == {"bad61", "bad62"}
@@ -131,28 +129,9 @@ def test_bad_services_are_found_and_all_others_are_served(world: World, how: str
         node.put(*world.cluster.endpoints("web20", "b2"))
         world.see(world.ask("outside", world.cluster.cluster(20), protocols=TCP).answered("b2"))
     # A version that can render them makes up for it.
-    world.node.restart(cluster=(*good, *bad, *slices))
+    world.node.set(*good, *bad, *slices)
     world.see(world.ask("outside", world.cluster.cluster(61), protocols=TCP).answered("a1 b1"))
     assert not world.node.difference()
-
-
-def test_somebody_adds_what_we_are_about_to_add(world: World) -> None:
-    """The kernel says EEXIST, by no fault of the Service: it is looked at again, and put right."""
-    number = world.number()
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "a1"))
-    shapes = sets.shapes(AddressFamily.IPV4)
-    codec = ElementCodec.of(shapes["ip set", sets.CLUSTER_IPS])
-    endpoints = ElementCodec.of(shapes["ip set", sets.ENDPOINTS])
-    fragment = next(f for key, f in world.node.play.engine.program.fragments.items() if key.family is AddressFamily.IPV4)
-    key = fragment.id.to_bytes(4, sys.byteorder) + (1).to_bytes(4, sys.byteorder)
-    with world.lab.node.enter(), NftSocket() as stranger:
-        assert stranger.commit(endpoints.add_elements([Element(key=key, data=b"\x0a\x09\x09\x09\x00\x09\x00\x00")])).ok
-        assert stranger.commit(codec.add_keys([b"\x0a\x60\xee\xee"])).ok
-    world.node.put(*world.cluster.endpoints("web", "a1 b1"))
-    assert not world.node.play.engine.quarantine.refusals
-    assert not world.node.difference()
-    asked = world.ask("a2 outside", world.cluster.cluster(number), protocols=TCP, times=5)
-    world.see(asked.answered("a1 b1"))
 
 
 @pytest.mark.usefixtures("user_namespaces")

@@ -11,17 +11,19 @@ from kproxy_core.plugin.backend import SyncReport
 from kproxy_core.testing.lab import hold
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_constants import DataType
+from kproxy_core.wire.nft_elements import Element
 from kproxy_core.wire.nft_expressions import Immediate
 from kproxy_core.wire.nft_objects import Chain, DumpedRule, Set, Table
 from kproxy_core.wire.nft_operations import add, delete
 from kproxy_nftables import scaffold, sets
-from kproxy_nftables.objects import TABLE
+from kproxy_nftables.objects import TABLE, number
 
 from .strangers import DEEDS, Stranger
 from .test_lasting import all_alive, held
 from .world import EVERYWHERE, TCP, World, everything, see_everything
 
-pytestmark = pytest.mark.kernel
+# Where tables can be held nobody else can do any of this to them while we live.
+pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("an_older_kernel")]
 
 Nft = Callable[..., str]
 
@@ -239,6 +241,21 @@ def test_a_change_that_meets_a_flush_is_no_fault_of_its_service(world: World, st
     assert not world.node.play.engine.quarantine.refusals
     assert not world.node.difference()
     world.see(world.ask(EVERYWHERE, world.cluster.cluster(201), protocols=TCP).answered("a1 b1 b2"))
+
+
+def test_somebody_adds_what_we_are_about_to_add(world: World, stranger: Stranger) -> None:
+    """The kernel says EEXIST, by no fault of the Service: it is looked at again, and put right."""
+    web = world.number()
+    world.node.set(world.cluster.service("web", web), *world.cluster.endpoints("web", "a1"))
+    fragment = next(f for key, f in world.node.play.engine.program.fragments.items() if key.family.bits == 32)
+    element = Element(key=number(fragment.id) + number(1), data=b"\x0a\x09\x09\x09\x00\x09\x00\x00")
+    stranger.commit(stranger.codec(sets.ENDPOINTS).add_elements([element]))
+    stranger.commit(stranger.codec(sets.CLUSTER_IPS).add_keys([b"\x0a\x60\xee\xee"]))
+    world.node.put(*world.cluster.endpoints("web", "a1 b1"))
+    assert not world.node.play.engine.quarantine.refusals
+    assert not world.node.difference()
+    asked = world.ask("a2 outside", world.cluster.cluster(web), protocols=TCP, times=5)
+    world.see(asked.answered("a1 b1"))
 
 
 def test_changes_of_others_to_their_own_tables_are_no_drift(world: World, stranger: Stranger) -> None:

@@ -1,5 +1,8 @@
 """The world of these tests: the kit's, around the nftables mode."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kproxy_core.testing.conformance.everything import everything, see_everything
 from kproxy_core.testing.conformance.expectations import SURE, servers
 from kproxy_core.testing.conformance.world import ALL, EVERYWHERE, SCTP, TCP, TCP_UDP, UDP
@@ -19,6 +22,20 @@ class World(AnyWorld[NftablesBackend]):
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab, NftablesBackend())
+
+    @property
+    def taking_over(self) -> int:
+        """How many operations it takes to take the tables over from a process that has ended, where tables can be held."""
+        return len(FAMILY_NAMES) if self.node.backend.table_flags else 0
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """End the mode's process meanwhile, so that another may hold the tables; a new one begins with an empty cluster."""
+        self.close()
+        try:
+            yield
+        finally:
+            self.node.restart(self.defaults, ())
 
     def forget_clients(self) -> None:
         """Empty the affinity maps, and nothing else."""

@@ -1,6 +1,7 @@
 """What a refused trial says: which feature, why, and what to do (kernels lack features; D36 is one that names none)."""
 
 import errno
+import re
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_d36_a_missing_feature_is_named_with_its_remedy(trial: Trial) -> None:
     assert (finding.name, finding.ok, finding.fatal) == (trial.name, False, trial.fatal)
     assert "no such expression" in finding.message
     assert finding.remedy == trial.remedy
-    assert "CONFIG_" in finding.remedy or "Linux 5." in finding.remedy
+    assert "CONFIG_" in finding.remedy or re.search(r"Linux \d", finding.remedy)
 
 
 def test_without_rights_the_remedy_is_rights() -> None:
@@ -36,5 +37,8 @@ def test_what_works_is_said_to_work() -> None:
     assert all(finding.ok and not finding.remedy for finding in findings)
 
 
-def test_only_node_ports_on_every_address_can_be_done_without() -> None:
-    assert {trial.name for trial in TRIALS if not trial.fatal} == {"local addresses (IPv4)", "local addresses (IPv6)"}
+def test_what_can_be_done_without() -> None:
+    optional = ("local addresses", "tables that no foreign flush removes")
+    assert {trial.name for trial in TRIALS if not trial.fatal} == {
+        f"{name} ({family.label})" for name in optional for family in Family
+    }

@@ -18,7 +18,7 @@ from kproxy_core.wire.nft_constants import MessageKind
 from kproxy_core.wire.nft_elements import Element, ElementCodec, decode_elements, element_at
 from kproxy_core.wire.nft_generation import Generation
 from kproxy_core.wire.nft_objects import Chain, DumpedRule, Set, Table
-from kproxy_core.wire.nft_operations import Operation, batch_parts, split
+from kproxy_core.wire.nft_operations import Operation, batch_parts, split, trial_parts
 
 _T = TypeVar("_T")
 _READ_ATTEMPTS: Final = 10
@@ -99,12 +99,25 @@ class NftSocket(Closing):
             generations.append(made)
         return CommitResult(done=done, transactions=len(generations), generations=tuple(generations))
 
+    def check(self, operations: Sequence[Operation]) -> tuple[OperationError, ...]:
+        """Have the kernel try operations as one transaction and take them back: what it says against them.
+
+        Nothing changes, no generation is made, and nobody is told. They must fit into one send (a few hundred do).
+        """
+        sequence = self._netlink.next_sequence(len(operations) + 1)
+        return self._send(trial_parts(operations, sequence), operations, sequence, 0)[0] if operations else ()
+
     def _transact(
         self, part: Sequence[Operation], offset: int, generation: int | None
     ) -> tuple[tuple[OperationError, ...], int | None]:
         sequence = self._netlink.next_sequence(len(part) + 2)
+        return self._send(batch_parts(part, sequence, generation), part, sequence, offset)
+
+    def _send(
+        self, parts: Iterable[bytes], part: Sequence[Operation], sequence: int, offset: int
+    ) -> tuple[tuple[OperationError, ...], int | None]:
         self._netlink.received()
-        self._netlink.send_parts(list(batch_parts(part, sequence, generation)), "commit to nf_tables")
+        self._netlink.send_parts(list(parts), "commit to nf_tables")
         acknowledged, made = False, None
         errors: list[OperationError] = []
         for message in self._netlink.received():

@@ -128,17 +128,26 @@ def encode_batch(operations: Sequence[Operation], sequence: int, generation: int
     return b"".join(batch_parts(operations, sequence, generation))
 
 
+def trial_parts(operations: Sequence[Operation], sequence: int) -> Iterator[bytes]:
+    """Yield a transaction that is not closed: the kernel tries it as any other, and takes all of it back (``nft --check``)."""
+    return _opened_parts(operations, sequence, None, echo=False)
+
+
 def batch_parts(operations: Sequence[Operation], sequence: int, generation: int | None = None) -> Iterator[bytes]:
     """Yield a transaction in parts, without a copy of what is large in it; see :func:`encode_batch`."""
+    yield from _opened_parts(operations, sequence, generation, echo=True)
+    yield nfnetlink.batch_end(Subsystem.NFTABLES, sequence + 1 + len(operations))
+
+
+def _opened_parts(operations: Sequence[Operation], sequence: int, generation: int | None, *, echo: bool) -> Iterator[bytes]:
     yield nfnetlink.batch_begin(Subsystem.NFTABLES, sequence, MessageFlag.REQUEST, generation)
     last = len(operations) - 1
     for index, operation in enumerate(operations):
         more = MessageFlag.ACK if index == last else 0
-        if index == 0 and operation.size <= _ECHO_LIMIT:
+        if echo and index == 0 and operation.size <= _ECHO_LIMIT:
             more |= MessageFlag.ECHO
         yield operation.head(sequence + 1 + index, more)
         yield operation.attributes
-    yield nfnetlink.batch_end(Subsystem.NFTABLES, sequence + 1 + len(operations))
 
 
 def split(operations: Sequence[Operation], limit: int) -> list[Sequence[Operation]]:

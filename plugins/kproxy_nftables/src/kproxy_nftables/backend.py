@@ -43,6 +43,7 @@ class NftablesBackend(Backend[Key, Value]):
 
     def __init__(self) -> None:
         self._families = frozenset(Family)
+        self.table_flags = 0
 
     def probe(self) -> Support:
         """Try each kind of object in a transaction that is taken back."""
@@ -58,7 +59,7 @@ class NftablesBackend(Backend[Key, Value]):
 
     def scaffold(self, node: NodeContext) -> Mapping[Key, Value]:
         """Render tables, sets and base chains."""
-        return scaffold(node, self._families)
+        return scaffold(node, self._families, self.table_flags)
 
     def canonical(self, program: Program[Key, Value]) -> Canonical:
         """Return the objects modulo ids and slots."""
@@ -77,7 +78,8 @@ class NftablesBackend(Backend[Key, Value]):
         return ((Address(address), kind.port) for address, kind in port.serving.pairs())
 
     def open(self) -> NftablesDataplane:
-        """Open netlink in the current network namespace; from then on only the families that there are count."""
+        """Open netlink in the current network namespace; from then on what there is counts: families, and flags of tables."""
         dataplane = NftablesDataplane()
         self._families = dataplane.families
+        self.table_flags = dataplane.table_flags
         return dataplane

@@ -26,9 +26,9 @@ from kproxy_core.wire.nft_elements import ElementCodec, decode_elements
 from kproxy_core.wire.nft_operations import Operation, delete
 from kproxy_nftables import numbered, sets
 from kproxy_nftables.attribution import attribute, with_shared
-from kproxy_nftables.objects import FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Rule, Value, number
+from kproxy_nftables.objects import FAMILY_NAMES, HELD, TABLE, Chain, Hook, Key, Owned, Rule, Value, table_value
 from kproxy_nftables.plan import phases
-from kproxy_nftables.trials import Trial, trials
+from kproxy_nftables.trials import Trial, holding, trials
 
 _IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
 _NO_NF_TABLES: Final = "use a kernel with CONFIG_NF_TABLES, or load the module nf_tables"
@@ -37,17 +37,21 @@ _FAMILY_NUMBERS: Final = frozenset(int(family) for family in FAMILY_NAMES)
 _BULK: Final = 64
 """From this many messages on a commit is not announced to ourselves: the kernel would build a notification per element."""
 _READ_SHARE: Final = 0.05
-"""How much of the time may go into reading everything back because others keep changing their own tables."""
+"""How much of a processor's time may go into reading everything back because others keep changing their own tables."""
 _TABLE_KINDS: Final = frozenset({MessageKind.NEWTABLE, MessageKind.DELTABLE})
 _PASSING: Final = frozenset({errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.ERESTART, errno.ETIMEDOUT})
 _UNREADABLE: Final = b"unreadable"
 """Set as userdata, makes a set differ from any that is wanted."""
 
 
+_Marks = frozenset[tuple[int, int]]
+"""Of each table of ours the handle, which tells whether it is still the same one, and the port id of who holds it, or 0."""
+
+
 @frozen(kw_only=True)
 class _ReadBack:
     objects: dict[Key, Value]
-    handles: frozenset[int]
+    marks: _Marks
 
 
 def probe() -> Support:
@@ -88,38 +92,47 @@ class NftablesDataplane(Dataplane[Key, Value]):
         except KernelError as error:
             raise UnsupportedError(f"nf_tables cannot be used: {_remedy(error, str(error))}") from error
         self.families: Final = frozenset(_families())
-        self._handles: frozenset[int] = frozenset()
+        self.table_flags: Final = self._flags_to_be_had()
+        """What our tables are to have: nothing, where the kernel does not let anybody hold a table for longer than they live."""
+        self._marks: _Marks = frozenset()
+        self._is_untouchable = False
         self._suspects: tuple[ForeignChange, ...] = ()
         self._read_cost = 0.0
         self._read_at = 0.0
+
+    def _flags_to_be_had(self) -> int:
+        try:
+            return 0 if self._socket.check(holding(Family.IPV4).operations) else int(HELD)
+        except KernelError as error:
+            raise UnsupportedError(f"nf_tables cannot be used: {error}") from error
 
     # -- reading
 
     def read(self) -> Program[Key, Value]:
         """Read both tables, attribute elements by the comments in ``services``, and take that as the state to watch from."""
-        started = time.monotonic()
+        started = time.thread_time()
         try:
             self._watch.drain()
             found, _ = self._socket.consistently(self._read)
         except (KernelError, WireError) as error:
             raise ApplyError(f"nf_tables cannot be read: {error}") from error
-        self._handles = found.handles
+        self._marks = found.marks
+        self._is_untouchable = self._are_held(found.marks)
         self._suspects = ()
         self._read_at = time.monotonic()
-        self._read_cost = self._read_at - started
+        self._read_cost = time.thread_time() - started
         return attribute(found.objects)
 
     def _read(self) -> _ReadBack:
         objects: dict[Key, Value] = {}
-        handles: set[int] = set()
-        for table in self._socket.tables():
-            if self._is_kept(table):
-                family = Family(table.family)
-                handles.add(table.handle or 0)
-                objects[FAMILY_NAMES[family], "table"] = number(table.flags) if table.flags else b""
-                self._read_chains(family, objects)
-                self._read_sets(family, objects)
-        return _ReadBack(objects=objects, handles=frozenset(handles))
+        tables = self._kept_tables()
+        for table in tables:
+            family = Family(table.family)
+            stranger = 0 if table.owner in (None, self._socket.port) else table.owner
+            objects[FAMILY_NAMES[family], "table"] = table_value(table.flags, stranger or 0)
+            self._read_chains(family, objects)
+            self._read_sets(family, objects)
+        return _ReadBack(objects=objects, marks=_marks(tables))
 
     def _read_chains(self, family: Family, objects: dict[Key, Value]) -> None:
         place = f"{FAMILY_NAMES[family]} chain"
@@ -184,7 +197,8 @@ class NftablesDataplane(Dataplane[Key, Value]):
             if bulk:
                 self._watch.join(generations)
         if any(operation.kind in _TABLE_KINDS for operation in plan):
-            self._handles = self._table_handles()
+            self._marks = _marks(self._kept_tables())
+            self._is_untouchable &= self._are_held(self._marks)
         applied = _apply_result(result)
         if applied.failures and self._are_others_suspected():
             # Nobody's fault: what the plan was made for may not be there any more. It is read again.
@@ -205,11 +219,12 @@ class NftablesDataplane(Dataplane[Key, Value]):
                 break
         return whole
 
-    def _table_handles(self) -> frozenset[int]:
-        return frozenset(table.handle or 0 for table in self._socket.tables() if self._is_kept(table))
+    def _kept_tables(self) -> list[nft_objects.Table]:
+        return [table for table in self._socket.tables() if _is_ours(table) and Family(table.family) in self.families]
 
-    def _is_kept(self, table: nft_objects.Table) -> bool:
-        return _is_ours(table) and Family(table.family) in self.families
+    def _are_held(self, marks: _Marks) -> bool:
+        """Tell whether nobody else can change what is in these tables."""
+        return all(holder == self._socket.port for _, holder in marks)
 
     # -- watching
 
@@ -222,14 +237,17 @@ class NftablesDataplane(Dataplane[Key, Value]):
 
         Every commit of others is a suspicion. A table that is gone or new is certain at once; else everything must be read back,
         which is asked for at once too, but only as often as it takes a twentieth of the time: hosts exist on which something
-        changes its own tables several times a second.
+        changes its own tables several times a second. Tables that only we could change ever since they were read need no look.
         """
         try:
             if not self._are_others_suspected():
                 return None
-            certain = self._table_handles() != self._handles
+            certain = _marks(self._kept_tables()) != self._marks
         except (KernelError, WireError) as error:
             raise ApplyError(f"nf_tables cannot be watched: {error}") from error
+        if not certain and self._is_untouchable:
+            self._suspects = ()
+            return None
         due = self._read_at + self._read_cost / _READ_SHARE
         if not certain and time.monotonic() < due:
             return None
@@ -254,11 +272,13 @@ class NftablesDataplane(Dataplane[Key, Value]):
     def cleanup(self) -> Leftovers:
         """Remove both tables in one transaction."""
         tables = self._own_tables()
+        if any(table.owner not in (None, self._socket.port) for table in tables):
+            raise ApplyError("the tables are held by a process that still runs: stop the kproxy of this network namespace first")
         lines = tuple(self._describe(table) for table in tables)
         result = self._socket.commit([delete(table) for table in tables])
         if not result.ok:
             raise ApplyError(f"the tables could not be removed: {_describe_error(result.errors[0])}")
-        self._handles = frozenset()
+        self._marks = frozenset()
         return Leftovers(lines=lines)
 
     def _own_tables(self) -> list[nft_objects.Table]:
@@ -286,6 +306,10 @@ class NftablesDataplane(Dataplane[Key, Value]):
 
 def _is_ours(table: nft_objects.Table) -> bool:
     return table.name == TABLE and int(table.family) in _FAMILY_NUMBERS
+
+
+def _marks(tables: Iterable[nft_objects.Table]) -> _Marks:
+    return frozenset((table.handle or 0, table.owner or 0) for table in tables)
 
 
 def _apply_result(result: CommitResult) -> ApplyResult:

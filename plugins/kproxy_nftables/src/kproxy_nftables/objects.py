@@ -3,7 +3,7 @@
 Everything lives in the tables ``ip kproxy-nftables`` and ``ip6 kproxy-nftables``, which no one else writes to; what is in them is
 ours. An object's key is ``(place, name)``:
 
-- ``("ip", "table")`` is the table itself;
+- ``("ip", "table")`` is the table itself, its value by :func:`table_value`;
 - ``("ip chain", "pick-3")`` is a chain, its value a :class:`Chain` with all its rules;
 - ``("ip set", "endpoints")`` is a set or map, its value a wire ``Set``;
 - ``("ip actions", key bytes)`` is an element, its value the packed data; ``b""`` in a set, a :class:`Verdict` in a verdict map,
@@ -20,12 +20,15 @@ from attrs import frozen
 
 from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.names import Protocol, ServicePortName
-from kproxy_core.wire.nft_constants import VerdictCode
+from kproxy_core.wire.nft_constants import TableFlag, VerdictCode
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_expressions import AnyExpression
 from kproxy_core.wire.nft_objects import Set
 
 TABLE: Final = "kproxy-nftables"
+
+HELD: Final = TableFlag.OWNER | TableFlag.PERSIST
+"""Flags of a table that nobody but the socket that holds it can change, flush or delete, and that outlives that socket."""
 
 FAMILY_NAMES: Final = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 FAMILIES_BY_NAME: Final = {name: family for family, name in FAMILY_NAMES.items()}
@@ -67,11 +70,21 @@ class Chain:
 
 Key = tuple[str, str | bytes]
 Value = bytes | Verdict | Owned | Chain | Set
-"""What a key holds; a table's value is ``b""``, unless somebody gave it flags: then it is these."""
+"""What a key holds."""
 
 _NUMBER: Final = struct.Struct("=I")
 _PORT: Final = struct.Struct("!Hxx")
 _PROTOCOL_AND_PORT: Final = struct.Struct("!BxxxHxx")
+
+
+def table_value(flags: int, holder: int = 0) -> bytes:
+    """Pack a table's flags, ``b""`` for none, and the port id of a socket that is not ours and holds it."""
+    return (number(flags) if flags else b"") + (number(holder) if holder else b"")
+
+
+def table_flags(value: bytes) -> TableFlag:
+    """Return the flags in a table's value."""
+    return TableFlag(_NUMBER.unpack(value[:4])[0] if value else 0)
 
 
 def number(value: int) -> bytes:

@@ -22,12 +22,13 @@ from kproxy_core.program.delta import Delta, patch
 from kproxy_core.program.program import Program, objects
 from kproxy_core.wire import nft_objects
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
+from kproxy_core.wire.nft_constants import TableFlag
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_core.wire.nft_objects import Set
 from kproxy_core.wire.nft_operations import Operation, add, cut_before, delete, flush_chain
 from kproxy_nftables import numbered, sets
-from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Value
+from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Value, table_flags
 
 _SHAPES: Final = {f"{FAMILY_NAMES[family]} {shape.name}": shape for family in Family for shape in sets.shapes(family).values()}
 _CODECS: Final = {place: ElementCodec.of(shape) for place, shape in _SHAPES.items()}
@@ -67,9 +68,10 @@ Change = tuple[Places, Places, Places]
 def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operation]:
     """Order a delta; see ``Backend.plan``.
 
-    A table in which a set has another shape (made by another version) is made anew from scratch, in the same transaction.
+    A table in which a set has another shape (made by another version), or whose flags cannot be changed into the wanted ones, is
+    made anew from scratch, in the same transaction.
     """
-    stale = {_family_name(key) for key in delta.changed if key[0].endswith(" set")}
+    stale = {_family_name(key) for key, (old, new) in delta.changed.items() if _is_beyond_change(key, old, new)}
     if not stale:
         return _plan(delta)
     after = patch(objects(before), delta)
@@ -81,6 +83,15 @@ def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Operatio
     )
     removal = [delete(_table(name)) for name in sorted(stale)]
     return [*removal, *_plan(Delta(added=fresh)), *_plan(kept)]
+
+
+def _is_beyond_change(key: Key, old: Value, new: Value) -> bool:
+    """Tell whether an object is one that the kernel lets nobody change in this way (nf_tables_updtable, nf_tables_newset)."""
+    if key[1] == "table" and isinstance(old, bytes) and isinstance(new, bytes):
+        before, after = table_flags(old), table_flags(new)
+        # A table that outlives its holder, and has none any more, can be taken over; any other cannot be.
+        return bool((before ^ after) & TableFlag.PERSIST or before & ~after & TableFlag.OWNER)
+    return key[0].endswith(" set")
 
 
 def phases(plan: Sequence[Operation]) -> tuple[Sequence[Operation], ...]:
@@ -99,8 +110,8 @@ def _family_name(key: Key) -> str:
     return key[0].partition(" ")[0]
 
 
-def _table(name: str) -> nft_objects.Table:
-    return nft_objects.Table(family=NetlinkFamily(FAMILIES_BY_NAME[name]), name=TABLE)
+def _table(name: str, flags: int = 0) -> nft_objects.Table:
+    return nft_objects.Table(family=NetlinkFamily(FAMILIES_BY_NAME[name]), name=TABLE, flags=flags)
 
 
 def _plan(delta: Delta[Key, Value]) -> list[Operation]:
@@ -109,13 +120,21 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     removed = _by_place({key: value for key, value in delta.removed.items() if _family_name(key) not in gone})
     _spread(added, changed, removed)
     is_delicate = _is_delicate(added)
+    tables = _make_tables(delta)
     shut = _shut_beforehand((added, changed, removed))
     data = _make_data(delta, (added, changed, removed))
     ways = _make_ways((added, changed, removed))
     closed = _delete_all(_ENTRANCES, removed)
     let_go = [*_delete_all(_MAKING_ORDER, removed), *_unmake(removed), *(delete(_table(name)) for name in sorted(gone))]
     making = (data, ways) if is_delicate else ([*data, *ways],)
-    return _in_phases(shut, *making, closed, let_go)
+    return [*tables, *_in_phases(shut, *making, closed, let_go)]
+
+
+def _make_tables(delta: Delta[Key, Value]) -> list[Operation]:
+    """Make tables, or give them other flags, which takes over those that have lost their holder."""
+    wanted = [(key, value) for key, value in delta.added.items() if key[1] == "table"]
+    wanted += [(key, value) for key, (_, value) in delta.changed.items() if key[1] == "table"]
+    return [add(_table(key[0], table_flags(value))) for key, value in wanted if isinstance(value, bytes)]
 
 
 def _shut_beforehand(places: Change) -> list[Operation]:
@@ -156,8 +175,7 @@ def _is_delicate(added: Places) -> bool:
 
 def _make_data(delta: Delta[Key, Value], places: Change) -> list[Operation]:
     added, changed, removed = places
-    operations = [add(_table(key[0])) for key in (*delta.added, *delta.changed) if key[1] == "table"]
-    operations += [add(shape) for shape in delta.added.values() if isinstance(shape, Set)]
+    operations = [add(shape) for shape in delta.added.values() if isinstance(shape, Set)]
     operations += _make_chains(added, changed, hooked=False)
     for family_name in FAMILIES_BY_NAME:
         operations += _replace_ranges(f"{family_name} {sets.SOURCE_RANGES}", added, removed)

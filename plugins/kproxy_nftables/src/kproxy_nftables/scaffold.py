@@ -25,7 +25,7 @@ from kproxy_core.wire.nft_expressions import (
 )
 from kproxy_nftables import sets
 from kproxy_nftables.actions import REJECT_CHAIN, reject_chain
-from kproxy_nftables.objects import FAMILY_NAMES, Chain, Hook, Key, Rule, Value, number
+from kproxy_nftables.objects import FAMILY_NAMES, Chain, Hook, Key, Rule, Value, number, table_value
 from kproxy_nftables.registers import (
     RESTORE_MARK,
     Expressions,
@@ -56,12 +56,12 @@ _LOOPBACK: Final = {
 }
 
 
-def scaffold(node: NodeContext, families: Iterable[Family] = Family) -> dict[Key, Value]:
-    """Render the families' tables without any Service."""
+def scaffold(node: NodeContext, families: Iterable[Family] = Family, flags: int = 0) -> dict[Key, Value]:
+    """Render the families' tables, with these flags, without any Service."""
     result: dict[Key, Value] = {}
     for family in families:
         name = FAMILY_NAMES[family]
-        result[name, "table"] = b""
+        result[name, "table"] = table_value(flags)
         result.update(sets.shapes(family))
         result.update({(f"{name} chain", chain): content for chain, content in _chains(family, node).items()})
         for address in node.node_port_addresses:

@@ -13,7 +13,7 @@ from kproxy_core.wire.nft_expressions import Immediate
 from kproxy_core.wire.nft_operations import Operation, add, delete
 from kproxy_nftables import sets
 from kproxy_nftables.actions import Mark, Pick, Site, action_chain, reject_chain
-from kproxy_nftables.objects import FAMILY_NAMES, Chain, Rule
+from kproxy_nftables.objects import FAMILY_NAMES, HELD, Chain, Rule
 from kproxy_nftables.scaffold import OUTPUT, POSTROUTING, PREROUTING, scaffold
 
 _TABLE: Final = "kproxy-probe"
@@ -38,16 +38,30 @@ class Trial:
     fatal: bool
 
 
+def holding(family: Family) -> Trial:
+    """Return what to try to know whether tables can be kept out of a foreign flush."""
+    table = nft_objects.Table(family=NetlinkFamily(family), name=_TABLE, flags=HELD)
+    return Trial(
+        name=f"tables that no foreign flush removes ({family.label})",
+        operations=(add(table), delete(table)),
+        remedy="use Linux 6.9 or later; on this one a flush of all rules is repaired within a second, and resets connections",
+        fatal=False,
+    )
+
+
 def trials(families: Iterable[Family]) -> tuple[Trial, ...]:
     """Return what to try in these families."""
-    return tuple(
+    return tuple(trial for family in families for trial in (*_trials(family), holding(family)))
+
+
+def _trials(family: Family) -> Iterable[Trial]:
+    return (
         Trial(
             name=f"{feature.name} ({family.label})",
             operations=tuple(_operations(family, feature)),
             remedy=feature.remedy,
             fatal=feature.fatal,
         )
-        for family in families
         for feature in _features(family)
     )
 
