@@ -4,14 +4,16 @@ import re
 
 import pytest
 
+from kproxy_core.model.addresses import Family
 from kproxy_core.sources.mixed import decode_document
 from kproxy_core.testing.conformance.corpus import FOLDER, corpus
 from kproxy_core.testing.conformance.crosscheck import disagreements
+from kproxy_core.testing.conformance.judgement import sources
 from kproxy_core.testing.conformance.matrix import EXCLUSIONS, Cell, cells, cells_of, excluded, state_of, unshown
 from kproxy_core.testing.conformance.notation import fill
 from kproxy_core.testing.conformance.places import Places
 from kproxy_core.testing.conformance.reader import read
-from kproxy_core.testing.conformance.scenario import Apply, Ask, Packets, Scenario
+from kproxy_core.testing.conformance.scenario import Apply, Ask, Packets, Scenario, flat
 from kproxy_core.testing.conformance.writer import write
 
 UNLIKELY = 1e-6
@@ -91,13 +93,13 @@ def test_states(hosts: str, state: str) -> None:
 @each
 def test_chance_does_not_decide(scenario: Scenario) -> None:
     """Where every server must have answered, so many packets are sent that none is missed by bad luck."""
-    asks = [ask for step in scenario.steps if isinstance(step, Packets) for ask in step.asks if ask.every]
+    asks = [ask for step in flat(scenario.steps) if isinstance(step, Packets) for ask in step.asks if ask.every]
     assert [ask.line for ask in asks if _bad_luck(ask) > UNLIKELY] == []
 
 
 def _bad_luck(ask: Ask) -> float:
     servers = len(ask.expect.servers)
-    drawn = len(ask.origins) * len(ask.to) * ask.times * (Places().plan.outside_addresses if ask.source == "each" else 1)
+    drawn = len(ask.origins) * len(ask.to) * ask.times * len(sources(ask.source, Family.IPV4, Places()))
     return float(len(ask.families) * len(ask.protocols) * servers * (1 - 1 / servers) ** drawn)
 
 
@@ -110,7 +112,7 @@ def test_why_says_where_it_is_from(scenario: Scenario) -> None:
 @each
 def test_objects_are_well_formed(scenario: Scenario) -> None:
     """Diagnostics are for what a scenario is about: nothing is misspelt."""
-    notes = [note for step in scenario.steps if isinstance(step, Apply) for note in step.notes]
+    notes = [note for step in flat(scenario.steps) if isinstance(step, Apply) for note in step.notes]
     decoded = [one for obj in fill(notes, Places()) for one in decode_document(obj)]
     told = [str(diagnostic) for one in decoded for diagnostic in one.diagnostics]
     assert [text for text in told if "did you mean" in text or "unknown" in text] == []

@@ -1,6 +1,8 @@
 """Holds what is written in a scenario against the oracle: two opinions that were formed apart must agree."""
 
+import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import product
 from typing import Any
 
@@ -22,20 +24,22 @@ from kproxy_core.testing.conformance.scenario import (
     Api,
     Apply,
     Ask,
+    Clients,
     Configure,
     Delete,
     Give,
-    Open,
-    Packets,
     Scenario,
     Step,
     Take,
+    asks_of,
+    flat,
 )
 from kproxy_core.testing.conformance.world import SERVED_PORTS
 from kproxy_core.testing.lab.plan import BRIDGE, NODES, POD_INTERFACE_PREFIX, UPLINK
 from kproxy_core.testing.oracle import Scene, Site, verdict
 
 NODE = NODES[0]
+_SOURCES = 4  # of a thousand clients, a few
 
 
 def disagreements(scenario: Scenario) -> list[str]:
@@ -90,13 +94,13 @@ class _Story:
         """Go through the steps."""
         self.settings = self.scenario.settings
         self.objects = {key_of(obj): obj for obj in fill(ALREADY_THERE, self.places)}
-        for step in self.scenario.steps:
+        for step in flat(self.scenario.steps):
             self._take_in(step)
-            asks = step.asks if isinstance(step, Packets) else (step.ask,) if isinstance(step, Open) else ()
+            asks = asks_of(step)
             scene = self._scene() if asks else None
             for ask in asks:
                 assert scene is not None
-                yield from self._about(ask, scene)
+                yield from self._about(ask, scene, self._choice(ask, over_time=isinstance(step, Clients)))
 
     def _take_in(self, step: Step) -> None:
         match step:
@@ -124,11 +128,11 @@ class _Story:
         settings = settings_of(document(self.settings, "nftables", self.places))
         return Scene(snapshot=_snapshot(self.known.values()), settings=settings, site=self._site())
 
-    def _about(self, ask: Ask, scene: Scene) -> Iterator[SentPacket]:
+    def _about(self, ask: Ask, scene: Scene, choice: "_Choice") -> Iterator[SentPacket]:
         owners = {**self.places.owners(), **self.given}
         for origin, target, family, protocol in product(ask.origins, ask.to, ask.families, ask.protocols):
             address = self.places.address(target, family)
-            for source in sources(ask.source, family, self.places) if address else ():
+            for source in sources(ask.source, family, self.places)[:_SOURCES] if address else ():
                 packet = Packet(
                     source=parse_address(source or self._source(origin, address, family)),
                     destination=parse_address(address),
@@ -136,13 +140,15 @@ class _Story:
                     port=self.places.port(target, ask.port),
                     interface=self._interface(origin),
                 )
-                judge = _Judge(ask=ask, origin=origin, packet=packet, owners=owners, fewer=self._fewer(ask))
+                judge = _Judge(ask=ask, origin=origin, packet=packet, owners=owners, choice=choice)
                 way = f"{origin} to {target} {family.label} {protocol.name}"
                 yield SentPacket(ask=ask, packet=packet, scene=scene, way=way, complaint=judge.complaint)
 
-    def _fewer(self, ask: Ask) -> bool:
+    def _choice(self, ask: Ask, *, over_time: bool) -> "_Choice":
         """Which of the endpoints answers is not the oracle's business: those a client sticks to, those with a weight."""
-        return bool(ask.alike) or "WEIGHTS" in self.scenario.needs
+        if over_time:
+            return _Choice.MORE
+        return _Choice.FEWER if ask.alike or "WEIGHTS" in self.scenario.needs else _Choice.ALL
 
     def _site(self) -> Site:
         node = self.places.host(NODE)
@@ -170,15 +176,29 @@ class _Story:
         return BRIDGE if origin in self.places.bridged else f"{POD_INTERFACE_PREFIX}{origin}"
 
 
+class _Choice(enum.Enum):
+    """How the endpoints that are written relate to those that may answer now."""
+
+    ALL = "they are the same"
+    FEWER = "some of them answer"
+    MORE = "others may answer at another time"
+
+    def agrees(self, written: AbstractSet[str], now: AbstractSet[str]) -> bool:
+        """Whether they do."""
+        if self is _Choice.MORE:
+            return now <= written
+        return written <= now if self is _Choice.FEWER else written == now
+
+
 @frozen(kw_only=True)
 class _Judge:
-    """Holds the oracle's verdicts on a packet against what is written. ``fewer`` is whether not every endpoint need answer."""
+    """Holds the oracle's verdicts on a packet against what is written."""
 
     ask: Ask
     origin: str
     packet: Packet
     owners: Owners
-    fewer: bool
+    choice: _Choice
 
     def complaint(self, said: Verdict) -> str:
         """What is wrong; empty if nothing is."""
@@ -191,10 +211,11 @@ class _Judge:
         if not isinstance(said, Delivered):
             return ""
         seen = {_server(self.owners[str(one.address)], one.port): one.masqueraded for one in said.targets}
-        if not (expect.servers <= seen.keys() if self.fewer else expect.servers == seen.keys()):
+        if not self.choice.agrees(expect.servers, seen.keys()):
             return f"{', '.join(sorted(expect.servers))} are written, the oracle says {', '.join(sorted(seen))}"
-        # What the node itself sends may keep one of its addresses, and what it receives is never masqueraded.
-        told = {name: masqueraded for name, masqueraded in seen.items() if self.origin != NODE and name.partition(":")[0] != NODE}
+        # What the node itself sends may keep one of its addresses unless told which, and what it receives is never masqueraded.
+        known = self.origin != NODE or self.ask.source
+        told = {name: masqueraded for name, masqueraded in seen.items() if known and name.partition(":")[0] != NODE}
         wrong = [name for name, masqueraded in told.items() if expect.client(name) == ("kept" if masqueraded else "masqueraded")]
         return f"the oracle says otherwise about the client's address at {', '.join(wrong)}" if wrong else ""
 

@@ -1,6 +1,9 @@
 """The questions that a scenario's packets are, and what is wrong with the outcomes."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -85,6 +88,9 @@ def sources(written: str, family: Family, places: Places) -> list[str]:
         numbers = range(plan.outside_addresses) if written == "each" else [int(written)]
         pairs = [plan.client_addresses(number) for number in numbers]
         return [pair.ipv6 if family is Family.IPV6 else pair.ipv4 for pair in pairs]
+    if "/" in written:
+        network = ip_network(places.expand(written))
+        return [str(host) for host in network.hosts()] if (network.version == 6) == (family is Family.IPV6) else []
     addresses = [places.expand(each) for each in written.split(",")]
     return [each.strip() for each in addresses if (":" in each) == (family is Family.IPV6)]
 
@@ -95,9 +101,12 @@ class Memory:
 
     _servers: dict[str, dict[Client, str]] = field(factory=dict)
 
-    def complaint(self, name: str, client: Client, server: str) -> str:
-        """Remember, or compare with what is remembered."""
-        known = self._servers.setdefault(name, {}).setdefault(client, server)
+    def complaint(self, ask: Ask, client: Client, server: str) -> str:
+        """Remember, or compare with what is remembered, unless that server is not among those expected any more."""
+        remembered = self._servers.setdefault(ask.alike, {})
+        known = remembered.setdefault(client, server)
+        if known not in ask.expect.servers:
+            known = remembered[client] = server
         return "" if known == server else f"answered by {server}, before by {known}"
 
     def all_as_before(self, name: str, answers: Mapping[Client, str]) -> bool:
@@ -112,7 +121,7 @@ def judge(put: Sequence[Put], outcomes: Sequence[Outcome], memory: Memory, owner
     for number, (one, outcome) in enumerate(zip(put, outcomes, strict=True)):
         wrong = complaint(one, outcome, owners, strict=strict)
         if not wrong and one.ask.alike and isinstance(outcome, Answer):
-            wrong = memory.complaint(one.ask.alike, one.client, outcome.server)
+            wrong = memory.complaint(one.ask, one.client, outcome.server)
         if wrong:
             found[number] = f"{wrong}: {_shown(outcome)}"
     for numbers in _grouped((id(one.ask), number) for number, one in enumerate(put)).values():
@@ -138,9 +147,24 @@ def _as_a_whole(put: Sequence[Put], outcomes: Sequence[Outcome], memory: Memory)
             silent = ask.expect.servers - set(names)
             if silent:
                 return f"{protocol} over {family.label}: of {len(names)} none was answered by {', '.join(sorted(silent))}"
+    if ask.shares:
+        for (family, protocol), names in _grouped(((one.family, one.protocol), server) for one, server in answers).items():
+            if not fits(names, dict(ask.shares)):
+                return f"{protocol} over {family.label}: {dict(Counter(names))} is too far from {dict(ask.shares)}"
     if ask.unlike and memory.all_as_before(ask.unlike, {one.client: server for one, server in answers}):
         return f"everybody is answered by the same server as in {ask.unlike}"
     return ""
+
+
+def fits(servers: Sequence[str], shares: Mapping[str, int]) -> bool:
+    """Whether servers were chosen as shares say: a chi-square test that by chance fails less than once in a hundred million."""
+    counts, whole = Counter(servers), sum(shares.values())
+    if not counts.keys() <= shares.keys():
+        return False
+    expected = {server: len(servers) * share / whole for server, share in shares.items()}
+    distance = sum((counts[server] - wanted) ** 2 / wanted for server, wanted in expected.items())
+    freedom = len(shares) - 1
+    return distance <= freedom + 10 * math.sqrt(2 * freedom) + 20
 
 
 def complaint(one: Put, outcome: Outcome, owners: Owners, *, strict: bool) -> str:

@@ -23,6 +23,7 @@ from kproxy_core.testing.conformance.scenario import (
     Scenario,
     ServiceNote,
     Target,
+    flat,
 )
 from kproxy_core.testing.lab.plan import NODES, OUTSIDE
 
@@ -124,7 +125,7 @@ def cells_of(scenario: Scenario) -> Iterator[Cell]:
     places = Places()
     services: dict[int, ServiceNote] = {}
     hosts: dict[str, str] = {}
-    for step in scenario.steps:
+    for step in flat(scenario.steps):
         match step:
             case Apply(notes=notes):
                 for note in notes:

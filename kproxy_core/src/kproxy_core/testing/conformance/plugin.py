@@ -24,7 +24,7 @@ from kproxy_core.plugin.backend import AnyBackend
 from kproxy_core.testing.conformance.corpus import corpus, scenarios_in
 from kproxy_core.testing.conformance.modes import installed_backend
 from kproxy_core.testing.conformance.runner import Report, run
-from kproxy_core.testing.conformance.scenario import Open, Packets, Scenario
+from kproxy_core.testing.conformance.scenario import Scenario, asks_of, flat
 from kproxy_core.testing.conformance.subject import InProcess, Subject
 from kproxy_core.testing.conformance.world import serve_everywhere
 from kproxy_core.testing.lab import Lab, can_build
@@ -32,8 +32,7 @@ from kproxy_core.testing.lab import Lab, can_build
 
 def protocols_of(scenario: Scenario) -> tuple[Protocol, ...]:
     """The protocols of the packets that a scenario sends."""
-    asks = [ask for step in scenario.steps if isinstance(step, Packets) for ask in step.asks]
-    asks += [step.ask for step in scenario.steps if isinstance(step, Open)]
+    asks = [ask for step in flat(scenario.steps) for ask in asks_of(step)]
     used = {protocol for ask in asks for protocol in ask.protocols}
     return tuple(protocol for protocol in Protocol if protocol in used)
 

@@ -25,9 +25,11 @@ from kproxy_core.testing.conformance.scenario import (
     Api,
     Apply,
     Ask,
+    Clients,
     Configure,
     Delete,
     EndpointsNote,
+    Enough,
     Expect,
     Flush,
     Give,
@@ -37,6 +39,7 @@ from kproxy_core.testing.conformance.scenario import (
     Open,
     Packets,
     RangesNote,
+    Repeat,
     Restart,
     Run,
     Scenario,
@@ -102,7 +105,6 @@ def read(text: str, name: str = "scenario") -> Scenario:
 
 def _scenario(field: Field) -> Scenario:
     found = field.fields([each.name for each in attrs.fields(Scenario)], ("name", "why", "steps"))
-    steps = found["steps"].items() if "steps" in found else ()
     return Scenario(
         name=_text(found, "name"),
         why=_text(found, "why").strip(),
@@ -110,7 +112,7 @@ def _scenario(field: Field) -> Scenario:
         needs=found["needs"].choices(CAPABILITIES) if "needs" in found else (),
         lacks=found["lacks"].choices(CAPABILITIES) if "lacks" in found else (),
         settings=_settings(found["settings"]) if "settings" in found else {},
-        steps=tuple(step for each in steps if (step := _step(each)) is not None),
+        steps=_all_steps(found["steps"]) if "steps" in found else (),
     )
 
 
@@ -151,8 +153,18 @@ def _packets(field: Field) -> Packets:
     return Packets(asks=tuple(_ask(each, ()) for each in field.items()))
 
 
-def _open(field: Field) -> Open:
-    return Open(name=_text(field.fields((*_ASK, "name"), ("name",)), "name"), ask=_ask(field, ("name",)))
+def _named_ask(field: Field) -> dict[str, Any]:
+    return {"name": _text(field.fields((*_ASK, "name"), ("name",)), "name"), "ask": _ask(field, ("name",))}
+
+
+def _repeat(field: Field) -> Repeat:
+    found = field.fields(("times", "steps"), ("times", "steps"))
+    times = found["times"].number(1, 1000) if "times" in found else 1
+    return Repeat(times=times, steps=_all_steps(found["steps"]) if "steps" in found else ())
+
+
+def _all_steps(field: Field) -> tuple[Step, ...]:
+    return tuple(step for each in field.items() if (step := _step(each)) is not None)
 
 
 def _again(field: Field) -> Again:
@@ -193,8 +205,10 @@ _STEPS: Mapping[str, Callable[[Field], Step]] = {
     "apply": _apply,
     "delete": _delete,
     "packets": _packets,
-    "open": _open,
+    "open": lambda field: Open(**_named_ask(field)),
     "again": _again,
+    "clients": lambda field: Clients(**_named_ask(field)),
+    "enough": lambda field: Enough(name=field.text()),
     "give": lambda field: Give(**_addresses(field)),
     "take": lambda field: Take(**_addresses(field)),
     "run": _run,
@@ -204,6 +218,7 @@ _STEPS: Mapping[str, Callable[[Field], Step]] = {
     "cut": lambda field: Api(what={"api": "cut"}[field.choice(("api",))]),
     "join": lambda field: Api(what={"api": "join"}[field.choice(("api",))]),
     "configure": lambda field: Configure(settings=_settings(field)),
+    "repeat": _repeat,
 }
 
 
@@ -289,7 +304,7 @@ _NOTES: Mapping[str, Callable[[Field], Note]] = {
 
 # -- packets
 
-_ASK = ("from", "to", "port", "protocols", "families", "source", "times", "expect", "every", "alike", "unlike")
+_ASK = ("from", "to", "port", "protocols", "families", "source", "times", "expect", "every", "shares", "alike", "unlike")
 
 
 def _ask(field: Field, more: Iterable[str]) -> Ask:
@@ -299,6 +314,8 @@ def _ask(field: Field, more: Iterable[str]) -> Ask:
         given["times"] = found["times"].number(1, 1000)
     if "every" in found:
         given["every"] = found["every"].truth()
+    if "shares" in found:
+        given["shares"] = tuple(share for word in found["shares"].words() if (share := _share(found["shares"], word)))
     if "protocols" in found:
         known = {protocol.name.lower(): protocol for protocol in Protocol}
         given["protocols"] = tuple(known[word] for word in found["protocols"].choices(known))
@@ -312,6 +329,14 @@ def _ask(field: Field, more: Iterable[str]) -> Ask:
         line=field.line,
         **given,
     )
+
+
+def _share(field: Field, word: str) -> tuple[str, int] | None:
+    server, _, weight = word.partition("=")
+    if server.partition(":")[0] not in _HOSTS.hosts or not weight.isdecimal():
+        field.wrong(f"{word!r}: write a server and its share, as in a1=3{near(server, _HOSTS.hosts)}")
+        return None
+    return server, int(weight)
 
 
 def _host(field: Field) -> str:

@@ -20,12 +20,15 @@ from kproxy_core.testing.conformance.scenario import (
     Again,
     Api,
     Apply,
+    Clients,
     Configure,
     Delete,
+    Enough,
     Flush,
     Give,
     Open,
     Packets,
+    Repeat,
     Restart,
     Run,
     Scenario,
@@ -33,6 +36,7 @@ from kproxy_core.testing.conformance.scenario import (
     Take,
     Wait,
 )
+from kproxy_core.testing.conformance.steady import SteadyClients
 from kproxy_core.testing.conformance.subject import Subject, SubjectError
 from kproxy_core.testing.conformance.world import forget_connections
 from kproxy_core.testing.lab import LabCapability, Outcome, ask_all
@@ -132,6 +136,7 @@ class _Story:
     sure: float
     checks: list[Check] = field(factory=list)
     cleanup: contextlib.ExitStack = field(factory=contextlib.ExitStack)
+    _loads: dict[str, SteadyClients] = field(factory=dict)
     _conversations: dict[str, list[Conversation]] = field(factory=dict)
     _memory: Memory = field(factory=Memory)
     _given: set[tuple[str, str, str]] = field(factory=set)
@@ -145,25 +150,40 @@ class _Story:
     def _document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         return document(settings, self.subject.mode, self.places)
 
-    def perform(self, step: Step) -> None:  # noqa: C901 - one line a kind of step
-        """Perform a step."""
+    def perform(self, step: Step) -> None:
+        """Take a step."""
         match step:
-            case Apply(notes=notes):
-                self.subject.apply(fill(notes, self.places))
-            case Delete(names=names):
-                self.subject.delete(key for name in names for key in named(name))
             case Packets():
                 self._packets(step)
             case Open():
                 self._open(step)
             case Again():
                 self._again(step)
+            case Clients():
+                self._clients(step)
+            case Enough(name=name):
+                self._enough(name)
+            case Repeat(times=times, steps=steps):
+                for each in steps * times:
+                    self.perform(each)
             case Give() | Take():
                 self._addresses(step)
             case Run():
                 self._run(step)
             case Wait(seconds=seconds):
                 time.sleep(seconds)
+            case _:
+                self._tell(step)
+        for load in self._loads.values():
+            load.go_on()
+
+    def _tell(self, step: Step) -> None:
+        """Let the subject know, or feel, what has happened."""
+        match step:
+            case Apply(notes=notes):
+                self.subject.apply(fill(notes, self.places))
+            case Delete(names=names):
+                self.subject.delete(key for name in names for key in named(name))
             case Flush():
                 self.subject.flush()
             case Restart(what=what):
@@ -205,15 +225,18 @@ class _Story:
     # -- packets
 
     def _packets(self, step: Packets) -> None:
-        if not self._conversations:
+        if not self._conversations and not self._loads:
             # A port that is used again must not meet the translation of an earlier connection.
             forget_connections(self.subject.lab)
         put = [one for ask in step.asks for one in questions(ask, self.subject.lab, self.places, self._owners)]
-        skipped = [one for one in put if one.protocol == "SCTP" and "SCTP" not in self.subject.traits]
+        skipped = [one for one in put if self._lacks(one)]
         self.checks += [_check(one, skipped="needs SCTP") for one in skipped]
         put = [one for one in put if one not in skipped]
         complaints = dict(self._seen(put))
         self.checks += [_check(one, complaint=self._told(one, complaints.get(number, ""))) for number, one in enumerate(put)]
+
+    def _lacks(self, one: Put) -> bool:
+        return one.protocol == "SCTP" and "SCTP" not in self.subject.traits
 
     def _seen(self, put: list[Put]) -> Iterator[tuple[int, str]]:
         """What is wrong, by the number of the question: at once, or when patience is over."""
@@ -263,6 +286,21 @@ class _Story:
         for each in made:
             wrong = complaint(each)
             self.checks.append(_check(each.put, complaint=f"conversation {name}, {fate}: {each.put}: {wrong}" if wrong else ""))
+
+    # -- clients that go on
+
+    def _clients(self, step: Clients) -> None:
+        put = [one for one in questions(step.ask, self.subject.lab, self.places, self._owners) if not self._lacks(one)]
+        load = self._loads[step.name] = SteadyClients(put)
+        self.cleanup.callback(load.close)
+
+    def _enough(self, name: str) -> None:
+        load = self._loads.pop(name, None)
+        if load is None:
+            raise ValueError(f"enough: no clients {name!r} have begun")
+        complaints = load.complaints()
+        self.checks += [_check(one, complaint=f"clients {name}: {wrong}") for one, wrong in complaints]
+        self.checks += [_check(one) for one in load.put if one not in [failed for failed, _ in complaints]]
 
 
 def _check(one: Put, *, complaint: str = "", skipped: str = "") -> Check:

@@ -4,7 +4,7 @@
 the names here are those of the keys.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -149,9 +149,10 @@ class Target:
 class Ask:
     """Packets that must meet the same: from each host to each target, in each family and protocol.
 
-    ``port`` is empty for the target's own. ``source`` is which of the outside client's addresses is used (from 0), an address, or
-    ``each`` of them. ``every`` wants each of the servers expected to answer at least once. The same client is answered by the
-    same server in all packets with the same name ``alike``; with ``unlike`` at least one is answered by another than under that
+    ``port`` is empty for the target's own. ``source`` is which of the outside client's addresses is used (from 0), ``each`` of
+    them, addresses, or a network of them. ``every`` wants each of the servers expected to answer at least once, ``shares`` as
+    often as they say (of one sum, no matter which). A client is answered by the same server in all packets with the same name
+    ``alike``, as long as that one is among those expected; with ``unlike`` at least one is answered by another than under that
     name.
     ``line`` is where it is written.
     """
@@ -165,6 +166,7 @@ class Ask:
     source: str = ""
     times: int = 1
     every: bool = False
+    shares: tuple[tuple[str, int], ...] = ()
     alike: str = ""
     unlike: str = ""
     line: int = field(default=0, eq=False)
@@ -211,6 +213,21 @@ class Again:
 
     name: str
     expect: Expect
+
+
+@frozen(kw_only=True)
+class Clients:
+    """Begin a steady flow of new connections, datagrams and INITs, which goes on while other steps are taken; none may fail."""
+
+    name: str
+    ask: Ask
+
+
+@frozen(kw_only=True)
+class Enough:
+    """End it."""
+
+    name: str
 
 
 @frozen(kw_only=True)
@@ -273,7 +290,51 @@ class Configure:
     settings: Mapping[str, Any]
 
 
-Step = Apply | Delete | Packets | Open | Again | Give | Take | Run | Wait | Flush | Restart | Api | Configure
+@frozen(kw_only=True)
+class Repeat:
+    """Take some steps several times."""
+
+    times: int
+    steps: tuple["Step", ...]
+
+
+Step = (
+    Apply
+    | Delete
+    | Packets
+    | Open
+    | Again
+    | Clients
+    | Enough
+    | Give
+    | Take
+    | Run
+    | Wait
+    | Flush
+    | Restart
+    | Api
+    | Configure
+    | Repeat
+)
+
+
+def flat(steps: Iterable[Step]) -> Iterator[Step]:
+    """All steps, those that are repeated once."""
+    for step in steps:
+        if isinstance(step, Repeat):
+            yield from flat(step.steps)
+        else:
+            yield step
+
+
+def asks_of(step: Step) -> tuple[Ask, ...]:
+    """The questions of a step."""
+    match step:
+        case Packets(asks=asks):
+            return asks
+        case Open(ask=ask) | Clients(ask=ask):
+            return (ask,)
+    return ()
 
 
 @frozen(kw_only=True)

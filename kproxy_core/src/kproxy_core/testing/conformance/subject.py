@@ -173,10 +173,12 @@ class InProcess:
         return [each for objects in self._told.values() for each in objects]
 
     def _ok(self, report: SyncReport | None) -> None:
-        """Have conntrack cleaned as after each sync. Raises :class:`SubjectError` when the sync failed."""
+        """Have conntrack cleaned as after each sync. Raises :class:`SubjectError` when the sync failed, or did not do it all."""
         if report is not None and not report.ok:
             refused = "; ".join(f"{key}: {why}" for key, why in report.failed.items())
             raise SubjectError(f"the sync failed: {report.error or refused}")
+        if self.node.snapshot.synced and (difference := self.node.difference()):
+            raise SubjectError(f"after a sync the kernel does not hold what it should: {difference}")
         self.node.clean_conntrack()
 
 

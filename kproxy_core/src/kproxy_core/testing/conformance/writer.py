@@ -13,9 +13,11 @@ from kproxy_core.testing.conformance.scenario import (
     Api,
     Apply,
     Ask,
+    Clients,
     Configure,
     Delete,
     EndpointsNote,
+    Enough,
     Expect,
     Flush,
     Give,
@@ -25,6 +27,7 @@ from kproxy_core.testing.conformance.scenario import (
     Open,
     Packets,
     RangesNote,
+    Repeat,
     Restart,
     Run,
     Scenario,
@@ -69,27 +72,40 @@ def _filled(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, "", (), {}, [])}
 
 
-def _step(step: Step) -> dict[str, Any]:  # noqa: C901 - one line a kind of step
+def _step(step: Step) -> dict[str, Any]:
     made: dict[str, Any]
+    match step:
+        case Packets(asks=asks):
+            made = {"packets": [_ask(ask) for ask in asks]}
+        case Open(name=name, ask=ask) | Clients(name=name, ask=ask):
+            made = {"open" if isinstance(step, Open) else "clients": _Row({"name": name, **_ask(ask)})}
+        case Again(name=name, expect=expect):
+            made = {"again": _Row(name=name, expect=_alone(parts(expect)))}
+        case Enough(name=name):
+            made = {"enough": name}
+        case Repeat(times=times, steps=steps):
+            made = {"repeat": {"times": times, "steps": [_step(each) for each in steps]}}
+        case Give() | Take():
+            word, end = ("give", "to") if isinstance(step, Give) else ("take", "from")
+            interface = {} if step.interface == "eth0" else {"interface": step.interface}
+            made = {word: _Row({end: step.host, "addresses": list(step.addresses), **interface})}
+        case Run(host=host, command=command, undo=undo):
+            made = {"run": {"on": host, "command": command, **_filled(undo=undo)}}
+        case Wait(seconds=seconds):
+            made = {"wait": seconds}
+        case _:
+            made = _event(step)
+    return made
+
+
+def _event(step: Step) -> dict[str, Any]:
+    """What happens to the proxy."""
+    made: dict[str, Any] = {}
     match step:
         case Apply(notes=notes):
             made = {"apply": [_note(note) for note in notes]}
         case Delete(names=names):
             made = {"delete": list(names)}
-        case Packets(asks=asks):
-            made = {"packets": [_ask(ask) for ask in asks]}
-        case Open(name=name, ask=ask):
-            made = {"open": _Row({"name": name, **_ask(ask)})}
-        case Again(name=name, expect=expect):
-            made = {"again": _Row(name=name, expect=_alone(parts(expect)))}
-        case Give() | Take():
-            word, end = ("give", "to") if isinstance(step, Give) else ("take", "from")
-            interface = {} if step.interface == "eth0" else {"interface": step.interface}
-            made = {word: _Row({end: step.host, "addresses": " ".join(step.addresses), **interface})}
-        case Run(host=host, command=command, undo=undo):
-            made = {"run": {"on": host, "command": command, **_filled(undo=undo)}}
-        case Wait(seconds=seconds):
-            made = {"wait": seconds}
         case Flush():
             made = {"flush": "rules"}
         case Restart(what=what):
@@ -146,6 +162,8 @@ def _ask(ask: Ask) -> dict[str, Any]:
         given["times"] = ask.times
     if ask.every:
         given["every"] = True
+    if ask.shares:
+        given["shares"] = " ".join(f"{server}={share}" for server, share in ask.shares)
     to = [str(target) for target in ask.to]
     return _Row({"from": " ".join(ask.origins), "to": _alone(to), **given, "expect": _alone(parts(ask.expect))})
 
