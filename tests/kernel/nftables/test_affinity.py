@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from kproxy_core.model.names import Protocol
-from kproxy_core.model.objects import DEFAULT_AFFINITY_TIMEOUT, TrafficPolicy
+from kproxy_core.model.objects import DEFAULT_AFFINITY_TIMEOUT
 from kproxy_core.testing.lab import AddressPair, Answer, Question, ask_all, tally
 from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_nftables import sets
@@ -56,27 +56,6 @@ def asked_of(world: World, questions: list[Question]) -> list[str]:
     return [outcome.server if isinstance(outcome, Answer) else str(outcome) for outcome in ask_all(questions)]
 
 
-def test_a_client_sticks_to_its_endpoint_in_every_protocol(world: World) -> None:
-    number = world.number()
-    node_port = 30000 + number
-    served = f"t=80@{node_port} u=80/udp@{node_port} s=80/sctp@{node_port}"
-    service = world.cluster.service("web", number, served, external=number, affinity_timeout=60)
-    world.node.set(service, *world.cluster.endpoints("web", PODS), world.cluster.node())
-    first = clients(world, world.cluster.external(number))
-    chosen = asked_of(world, first)
-    assert set(chosen) <= set(PODS.split())
-    assert len(set(chosen)) > 1
-    for _ in range(5):
-        assert asked_of(world, first) == chosen
-    # By whatever address of the Service: the Service port is what a client sticks to, and each protocol is one of its own (S27).
-    assert asked_of(world, clients(world, world.cluster.cluster(number))) == chosen
-    assert asked_of(world, clients(world, world.node_addresses(), node_port)) == chosen
-    for origin in ("a2", "abr2", "node"):
-        for address in (world.cluster.cluster(number).ipv4, world.cluster.cluster(number).ipv6):
-            for protocol in ALL:
-                assert len(servers(world.see(world.ask(origin, address, 80, (protocol,), times=6).answered(PODS)))) == 1
-
-
 def test_s22_the_timeout_is_in_seconds_and_each_service_has_its_own(world: World) -> None:
     numbers = [world.number() for _ in range(3)]
     timeouts = (DEFAULT_AFFINITY_TIMEOUT, 86400, 7)
@@ -91,18 +70,6 @@ def test_s22_the_timeout_is_in_seconds_and_each_service_has_its_own(world: World
         world.see(world.ask("a2", world.cluster.cluster(number)).answered("a1 b1"))
         made = [element for key, element in remembered(world).items() if key not in before]
         assert [element.timeout for element in made] == [timeout * 1000] * 6  # three protocols, two families
-
-
-def test_a_client_is_forgotten_after_the_timeout(world: World) -> None:
-    number = world.number()
-    service = world.cluster.service("web", number, external=number, affinity_timeout=1)
-    world.node.set(service, *world.cluster.endpoints("web", PODS))
-    questions = clients(world, world.cluster.external(number))
-    chosen = asked_of(world, questions)
-    # The set's own garbage collection is slower than the timeout; what counts is that nothing alive is left.
-    until(lambda: not any(element.expires for element in remembered(world).values() if element.timeout == 1000))
-    again = asked_of(world, questions)
-    assert again != chosen, "24 clients all chose one of six as before"
 
 
 def test_use_refreshes_and_being_unusable_does_not_s25(world: World) -> None:
@@ -135,38 +102,6 @@ def test_use_refreshes_and_being_unusable_does_not_s25(world: World) -> None:
     assert (other.expires or 0) > before
 
 
-def test_an_endpoint_that_is_gone_is_replaced_and_not_returned_to(world: World) -> None:
-    number = world.number()
-    service = world.cluster.service("web", number, external=number, affinity_timeout=600)
-    world.node.set(service, *world.cluster.endpoints("web", PODS))
-    questions = clients(world, world.cluster.external(number))
-    chosen = asked_of(world, questions)
-    gone = chosen[0]
-    rest = " ".join(name for name in PODS.split() if name != gone)
-    world.node.put(*world.cluster.endpoints("web", rest))
-    world.forget_connections()
-    moved = asked_of(world, questions)
-    assert gone not in moved
-    assert [after for before, after in zip(chosen, moved, strict=True) if before != gone] == [s for s in chosen if s != gone]
-    world.node.put(*world.cluster.endpoints("web", PODS))
-    world.forget_connections()
-    assert asked_of(world, questions) == moved
-
-
-def test_s21_affinity_within_the_local_endpoints(world: World) -> None:
-    number = world.number()
-    service = world.cluster.service("web", number, external=number, affinity_timeout=600, external_policy=TrafficPolicy.LOCAL)
-    world.node.set(service, *world.cluster.endpoints("web", PODS))
-    questions = clients(world, world.cluster.external(number))
-    chosen = asked_of(world, questions)
-    assert set(chosen) <= {"a1", "a2", "abr1", "abr2"}
-    for _ in range(3):
-        assert asked_of(world, questions) == chosen
-    # A client that was at home with an endpoint elsewhere finds a local one, and so on: never one that it may not have.
-    world.see(world.ask("outside", world.cluster.cluster(number), times=10).answered(PODS))
-    assert set(asked_of(world, questions)) <= {"a1", "a2", "abr1", "abr2"}
-
-
 def test_s30_affinity_survives_a_time_without_endpoints(world: World) -> None:
     number = world.number()
     service = world.cluster.service("web", number, external=number, affinity_timeout=600)
@@ -178,24 +113,6 @@ def test_s30_affinity_survives_a_time_without_endpoints(world: World) -> None:
     world.node.put(*world.cluster.endpoints("web", PODS))
     world.forget_connections()
     assert asked_of(world, questions) == chosen
-
-
-def test_s28_switched_on_and_off(world: World) -> None:
-    number = world.number()
-    plain = world.cluster.service("web", number, external=number)
-    sticky = evolve(plain, affinity_timeout=600)
-    world.node.set(plain, *world.cluster.endpoints("web", PODS))
-    questions = clients(world, world.cluster.external(number))
-    for _ in range(2):
-        world.node.put(sticky)
-        world.forget_connections()
-        chosen = asked_of(world, questions)
-        assert [asked_of(world, questions) for _ in range(3)] == [chosen] * 3
-        world.node.put(plain)
-        world.forget_connections()
-        spread = [asked_of(world, questions) for _ in range(3)]
-        assert any(answers != chosen for answers in spread)
-        assert not world.node.difference()
 
 
 def test_a_changed_timeout_counts_from_the_next_use(world: World) -> None:
@@ -227,19 +144,6 @@ def test_a_service_with_the_id_of_another_one_knows_none_of_its_clients(world: W
     moved = clients(world, world.cluster.external(other))
     assert asked_of(world, moved) != chosen
     assert {key[:4] for key in remembered(world)} == ids
-
-
-def test_a_restart_forgets_no_client(world: World) -> None:
-    number = world.number()
-    service = world.cluster.service("web", number, external=number, affinity_timeout=600)
-    world.node.set(service, *world.cluster.endpoints("web", PODS))
-    questions = clients(world, world.cluster.external(number))
-    chosen = asked_of(world, questions)
-    report = world.node.restart()
-    assert report is not None
-    assert report.operations == world.taking_over
-    world.forget_connections()
-    assert asked_of(world, questions) == chosen
 
 
 @pytest.fixture

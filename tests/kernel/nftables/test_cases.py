@@ -91,21 +91,6 @@ def _route_localnet() -> str:
     return sysctl.read("net/ipv4/conf/all/route_localnet")
 
 
-def test_d34_chains_are_let_go_and_used_again_while_others_need_them(world: World) -> None:
-    """The chain that picks among so many endpoints goes with its last user, and comes back with the next."""
-    first, second = world.number(), world.number()
-    world.node.set(world.cluster.service("one", first), world.cluster.service("two", second))
-    for one, two in (("a1", "a1 b1"), ("a1 b1", "a1"), ("a1 b1 b2", "a1 b1 b2"), ("", "a1"), ("a1", ""), ("a1 b1", "a1 b1")):
-        report = world.node.put(*world.cluster.endpoints("one", one), *world.cluster.endpoints("two", two))
-        assert report is not None
-        assert report.ok, report
-        assert not world.node.difference()
-        for number, hosts in ((first, one), (second, two)):
-            asked = world.ask("a2 outside", world.cluster.cluster(number), times=2)
-            world.see(asked.answered(hosts) if hosts else asked.refused())
-            world.forget_connections()
-
-
 @pytest.mark.parametrize("priority", [-10, 10], ids=["before", "after"])
 def test_d39_what_the_hosts_firewall_drops_stays_dropped(world: World, nft: Nft, cleared: None, priority: int) -> None:
     """Ours decide about the destination alone; whether a packet may pass is the host's business."""

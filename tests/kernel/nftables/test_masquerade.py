@@ -1,20 +1,18 @@
-"""Whose address an endpoint sees: hairpins, local detection in each of its modes, the mark and what becomes of it."""
+"""The mark that asks for masquerade, what becomes of it, and where in the kernel all this is."""
 
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from attrs import evolve
 
-from kproxy_core.config.settings import DetectLocalMode
 from kproxy_core.model.addresses import parse_address
-from kproxy_core.model.objects import SliceEndpoint, TrafficPolicy
-from kproxy_core.testing.lab import BRIDGE, POD_INTERFACE_PREFIX, Answer, LabCapability
+from kproxy_core.model.objects import SliceEndpoint
+from kproxy_core.testing.lab import Answer
 
 from ...programs import program
-from .world import ALL, EVERYWHERE, TCP, TCP_UDP, World
+from .world import TCP, TCP_UDP, World
 
 pytestmark = pytest.mark.kernel
 
@@ -47,95 +45,6 @@ def witness(world: World, nft: Nft) -> Iterator[Callable[[], dict[str, int]]]:
 
     yield counts
     world.lab.node.run([program("nft"), "delete", "table", "inet", "witness"], check=False)
-
-
-@pytest.mark.parametrize("origin", ["a2", "abr2"])
-def test_s53_an_endpoint_reaches_itself(world: World, origin: str) -> None:
-    if origin == "abr2" and world.lab.lacks(LabCapability.BRIDGE_NETFILTER):
-        pytest.skip("no br_netfilter: packets between ports of a bridge do not pass the rules")
-    number = world.number()
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", f"{origin} b1"))
-    outcomes = world.see(world.ask(origin, world.cluster.cluster(number), times=20).answered(f"{origin} b1"))
-    assert {(answer.server, answer.masqueraded) for answer in outcomes if isinstance(answer, Answer)} == {
-        (origin, True),
-        ("b1", False),
-    }
-
-
-def test_s53_hairpin_with_policy_local_and_after_the_endpoint_is_gone(world: World) -> None:
-    number = world.number()
-    service = world.cluster.service("web", number, external=number, external_policy=TrafficPolicy.LOCAL)
-    world.node.set(service, *world.cluster.endpoints("web", "a2"))
-    world.see(
-        world.ask("a2", world.cluster.external(number)).answered("a2", client="masqueraded"),
-        world.ask("abr2", world.cluster.external(number)).answered("a2", client="kept"),
-    )
-    world.node.put(*world.cluster.endpoints("web", "a2/unready a1"))
-    world.forget_connections()
-    world.see(world.ask("a2", world.cluster.external(number)).answered("a1", client="kept"))
-    assert not world.node.difference()
-
-
-def test_a_process_of_the_node_reaches_itself(world: World) -> None:
-    number = world.number()
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "node"))
-    world.see(world.ask(EVERYWHERE, world.cluster.cluster(number)).answered("node"))
-
-
-def test_masquerade_all(world: World) -> None:
-    number = world.number()
-    world.node.restart(evolve(world.defaults, masquerade_all=True))
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "a1 b1"))
-    world.see(world.ask("a2 abr2 outside", world.cluster.cluster(number), times=2).answered("a1 b1", client="masqueraded"))
-
-
-# What to change in the settings, which pods are then local, and which are not.
-DETECTION: dict[str, tuple[dict[str, Any], str, str]] = {
-    "ClusterCIDR": ({}, "a2 abr2", ""),
-    "NodeCIDR": ({"detect_local_mode": DetectLocalMode.NODE_CIDR, "cluster_cidrs": ()}, "a2 abr2", ""),
-    "BridgeInterface": ({"detect_local_mode": DetectLocalMode.BRIDGE_INTERFACE, "bridge_interface": BRIDGE}, "abr2", "a2"),
-    "InterfaceNamePrefix": (
-        {"detect_local_mode": DetectLocalMode.INTERFACE_NAME_PREFIX, "interface_name_prefix": POD_INTERFACE_PREFIX},
-        "a2",
-        "abr2",
-    ),
-    "none": ({"cluster_cidrs": ()}, "", "a2 abr2"),
-}
-
-
-@pytest.mark.parametrize("mode", DETECTION)
-def test_local_detection_decides_about_masquerade_and_short_circuit(world: World, mode: str) -> None:
-    number, other = world.number(), world.number()
-    changes, local, foreign = DETECTION[mode]
-    world.node.restart(evolve(world.defaults, **changes))
-    world.node.set(
-        world.cluster.service("web", number),
-        world.cluster.service("far", other, external=other, external_policy=TrafficPolicy.LOCAL),
-        *world.cluster.endpoints("web", "a1"),
-        *world.cluster.endpoints("far", "b1"),
-        world.cluster.node(),
-    )
-    # Without a detection there are no strangers, and nothing extra is masqueraded (O21).
-    stranger = "kept" if mode == "none" else "masqueraded"
-    world.see(
-        world.ask(local, world.cluster.cluster(number)).answered("a1", client="kept"),
-        world.ask(foreign, world.cluster.cluster(number)).answered("a1", client=stranger),
-        world.ask("outside", world.cluster.cluster(number)).answered("a1", client=stranger),
-        world.ask("node", world.cluster.cluster(number)).answered("a1"),
-        world.ask(local, world.cluster.external(other)).answered("b1", client="kept"),
-        world.ask("node", world.cluster.external(other)).answered("b1"),
-        world.ask(f"{foreign} outside", world.cluster.external(other)).dropped(),
-    )
-
-
-@pytest.mark.parametrize(("mode", "client"), [("BridgeInterface", "masqueraded"), ("ClusterCIDR", "kept"), ("none", "kept")])
-def test_a_process_of_the_node_that_uses_another_of_its_addresses(world: World, mode: str, client: str) -> None:
-    """From the bridge's address, one of the pods' range: told by address it is a local pod, told by interface it is not."""
-    number = world.number()
-    world.node.restart(evolve(world.defaults, **DETECTION[mode][0]))
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "b1"))
-    bridge = world.lab.plan.bridge_gateway("node")[0]
-    world.see(world.ask("node", world.cluster.cluster(number), source=bridge).answered("b1", client=client))
 
 
 @pytest.mark.parametrize("bit", [14, 0, 7, 31])
@@ -218,12 +127,3 @@ def test_no_packet_filter_hook_on_established_traffic(world: World, nft: Nft) ->
         for hook, priority in (("output", -100), ("postrouting", 100), ("prerouting", -100))
     ]
     assert not re.search(r"\bct state\b", nft("list", "ruleset"))
-
-
-def test_every_protocol_of_a_bridged_pod_passes_by_way_of_the_rules(world: World) -> None:
-    """Client and endpoint on one bridge: the answer must come from the service address all the same."""
-    if world.lab.lacks(LabCapability.BRIDGE_NETFILTER):
-        pytest.skip("no br_netfilter: packets between ports of a bridge do not pass the rules")
-    number = world.number()
-    world.node.set(world.cluster.service("web", number), *world.cluster.endpoints("web", "abr1"))
-    world.see(world.ask("abr2", world.cluster.cluster(number), protocols=ALL, times=3).answered("abr1", client="kept"))
