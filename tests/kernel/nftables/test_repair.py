@@ -194,6 +194,40 @@ def test_foreign_rules_with_what_belongs_to_them(full: World, nft: Nft, rule: st
     assert "theirs" not in nft("list", "table", "ip", "kproxy-nftables")
 
 
+STRANGE = """
+add counter ip kproxy-nftables theirs
+add quota ip kproxy-nftables theirs over 25 mbytes
+add limit ip6 kproxy-nftables theirs rate 400/minute
+add counter ip6 kproxy-nftables theirs
+add map ip6 kproxy-nftables their-counters { type mark : counter; }
+add element ip6 kproxy-nftables their-counters { 1 : "theirs" }
+insert rule ip kproxy-nftables output counter name theirs
+insert rule ip kproxy-nftables refuse quota name theirs
+insert rule ip6 kproxy-nftables prerouting counter name meta mark map @their-counters
+"""
+
+
+def test_what_a_table_of_ours_never_has_is_removed(world: World, nft: Nft) -> None:
+    """Counters, quotas and limits by name, and what refers to them."""
+    ok(world.node.set(*everything(world)))
+    before = nft("list", "ruleset")
+    for repair in (world.node.notice, world.node.restart):
+        nft("-f", "-", stdin=STRANGE)
+        report = ok(repair())
+        assert report.drifted == 8 or repair == world.node.restart
+        assert nft("list", "ruleset") == before
+    assert not world.node.difference()
+
+
+def test_a_flowtable_is_removed(world: World, stranger: Stranger, nft: Nft) -> None:
+    ok(world.node.set(*everything(world)))
+    flowtable = "add flowtable ip kproxy-nftables theirs { hook ingress priority 0; }"
+    if world.lab.node.run(["nft", flowtable], check=False).returncode:
+        pytest.skip("this kernel has no flowtables (CONFIG_NF_FLOW_TABLE)")
+    assert ok(world.node.notice()).drifted == 1
+    assert not stranger.nft.flowtables(Family.IPV4, TABLE)
+
+
 def test_one_lost_element_takes_one_operation(world: World, stranger: Stranger) -> None:
     ok(world.node.set(*everything(world)))
     there = handles(stranger)

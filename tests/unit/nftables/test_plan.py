@@ -11,8 +11,14 @@ from kproxy_core.model.objects import EndpointSlice, Service, ServicePortSpec, S
 from kproxy_core.model.packet import Packet
 from kproxy_core.model.snapshot import Kind
 from kproxy_core.model.state import NodeState
-from kproxy_core.wire.nft_operations import Operation
-from kproxy_nftables.plan import phases
+from kproxy_core.program.delta import Delta
+from kproxy_core.program.program import Program
+from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
+from kproxy_core.wire.nft_constants import DataType, MessageKind
+from kproxy_core.wire.nft_objects import Flowtable, NamedObject, Set
+from kproxy_core.wire.nft_operations import Operation, delete
+from kproxy_nftables.objects import TABLE, Chain, Key, Value
+from kproxy_nftables.plan import phases, plan
 
 from .on_paper import compiled, loaded, plan_between
 from .paper_kernel import Tables, commit
@@ -70,3 +76,26 @@ def test_an_address_that_goes_alone_takes_no_further_transaction() -> None:
     both = evolve(SERVICE, external_ips=(NEW,))
     _, plan = halfway(state(both, FIRST, SECOND), state(SERVICE, FIRST, SECOND))
     assert len(phases(plan)) == 2
+
+
+def test_what_a_table_of_ours_never_has_goes_after_all_that_may_refer_to_it() -> None:
+    family = NetlinkFamily.IPV4
+    counter = NamedObject(family=family, table=TABLE, name="theirs", type=1)
+    flowtable = Flowtable(family=family, table=TABLE, name="fast")
+    foreign: dict[Key, Value] = {
+        ("ip named object", "theirs 1"): counter,
+        ("ip flowtable", "fast"): flowtable,
+        ("ip chain", "theirs"): Chain(rules=()),
+        ("ip set", "their-map"): Set(family=family, table=TABLE, name="their-map", key_type=DataType.MARK, key_length=4),
+    }
+    planned = plan(Program(common=foreign), Delta(removed=foreign))
+    kinds = [operation.kind for operation in planned]
+    assert sorted(kinds) == sorted(
+        (MessageKind.DELRULE, MessageKind.DELSET, MessageKind.DELOBJ, MessageKind.DELFLOWTABLE, MessageKind.DELCHAIN)
+    )
+    for user in (MessageKind.DELRULE, MessageKind.DELSET):
+        assert kinds.index(user) < min(kinds.index(MessageKind.DELOBJ), kinds.index(MessageKind.DELFLOWTABLE))
+    assert [planned[kinds.index(delete(each).kind)].attributes for each in (counter, flowtable)] == [
+        counter.encode_key(),
+        flowtable.encode_key(),
+    ]

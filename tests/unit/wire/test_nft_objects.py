@@ -16,8 +16,10 @@ from kproxy_core.wire.nftables import (
     DataType,
     DumpedRule,
     Family,
+    Flowtable,
     MetaKey,
     MetaLoad,
+    NamedObject,
     Numgen,
     Register,
     Rule,
@@ -214,3 +216,15 @@ def test_a_negative_priority_and_the_policy_come_through() -> None:
 def test_names_must_be_names() -> None:
     with pytest.raises(EncodingError):
         Table(family=Family.IPV4, name="a\0b").encode()
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [NamedObject(family=Family.IPV6, table="t", name="theirs", type=1), Flowtable(family=Family.IPV4, table="t", name="fast")],
+    ids=["named object", "flowtable"],
+)
+def test_what_others_may_have_is_told_by_its_key(thing: NamedObject | Flowtable) -> None:
+    payload = nfnetlink.family_header(thing.family) + thing.encode_key()
+    assert type(thing).decode(payload) == thing
+    with pytest.raises(MalformedMessageError, match="attribute 2 is missing"):
+        type(thing).decode(nfnetlink.family_header(thing.family) + netlink.string(1, "t"))

@@ -17,7 +17,7 @@ from kproxy_core.wire.nfnetlink import Family, Subsystem
 from kproxy_core.wire.nft_constants import MessageKind
 from kproxy_core.wire.nft_elements import Element, ElementCodec, decode_elements, element_at
 from kproxy_core.wire.nft_generation import Generation
-from kproxy_core.wire.nft_objects import Chain, DumpedRule, Set, Table
+from kproxy_core.wire.nft_objects import Chain, DumpedRule, Flowtable, NamedObject, Set, Table
 from kproxy_core.wire.nft_operations import Operation, batch_parts, split, trial_parts
 
 _T = TypeVar("_T")
@@ -175,6 +175,16 @@ class NftSocket(Closing):
         wanted = netlink.string(1, table) + (b"" if chain is None else netlink.string(2, chain))
         listed = self._dump(MessageKind.GETRULE, family, wanted, f"list rules of {table}")
         return tuple(DumpedRule.decode(m.payload) for m in listed)
+
+    def named_objects(self, family: Family, table: str) -> tuple[NamedObject, ...]:
+        """The counters, quotas, limits and so on of a table that have names; none when it is not there."""
+        listed = self._dump(MessageKind.GETOBJ, family, netlink.string(1, table), f"list named objects of {table}")
+        return tuple(NamedObject.decode(m.payload) for m in listed)
+
+    def flowtables(self, family: Family, table: str) -> tuple[Flowtable, ...]:
+        """The flowtables of a table; none when it is not there."""
+        listed = self._dump(MessageKind.GETFLOWTABLE, family, netlink.string(1, table), f"list flowtables of {table}")
+        return tuple(Flowtable.decode(m.payload) for m in listed)
 
     def elements(self, codec: ElementCodec) -> list[tuple[bytes, bytes]]:
         """The elements of a set as packed keys and data, in no particular order.

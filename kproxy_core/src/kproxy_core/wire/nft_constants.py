@@ -26,6 +26,12 @@ class MessageKind(IntEnum):
     DELSETELEM = 14
     NEWGEN = 15
     GETGEN = 16
+    NEWOBJ = 18
+    GETOBJ = 19
+    DELOBJ = 20
+    NEWFLOWTABLE = 22
+    GETFLOWTABLE = 23
+    DELFLOWTABLE = 24
 
 
 class Register(IntEnum):

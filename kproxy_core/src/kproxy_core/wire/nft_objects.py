@@ -317,6 +317,46 @@ class DumpedRule:
         )
 
 
+@frozen(kw_only=True)
+class NamedObject:
+    """A counter, quota, limit or the like that rules share by its name: which one it is, not what it holds."""
+
+    family: Family
+    table: str
+    name: str
+    type: int
+    """The kernel's number for its kind (NFT_OBJECT_*), of which each has names of its own."""
+
+    def encode_key(self) -> bytes:
+        """The attributes that name it, for get and delete requests."""
+        return netlink.string(1, self.table) + netlink.string(2, self.name) + netlink.u32be(3, self.type)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """Read the payload of a NEWOBJ message."""
+        family, found = _read(payload)
+        return cls(family=family, table=_text(found, 1), name=_text(found, 2), type=_number(found, 3, 4))
+
+
+@frozen(kw_only=True)
+class Flowtable:
+    """A table of connections that pass the usual way by: which one it is."""
+
+    family: Family
+    table: str
+    name: str
+
+    def encode_key(self) -> bytes:
+        """The attributes that name it, for get and delete requests."""
+        return netlink.string(1, self.table) + netlink.string(2, self.name)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """Read the payload of a NEWFLOWTABLE message."""
+        family, found = _read(payload)
+        return cls(family=family, table=_text(found, 1), name=_text(found, 2))
+
+
 def _read(payload: bytes) -> tuple[Family, dict[int, bytes]]:
     number = nfnetlink.decode_family(payload)
     try:

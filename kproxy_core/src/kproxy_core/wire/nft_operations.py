@@ -12,7 +12,7 @@ from kproxy_core.wire.errors import EncodingError
 from kproxy_core.wire.netlink import MessageFlag
 from kproxy_core.wire.nfnetlink import Family, Subsystem
 from kproxy_core.wire.nft_constants import MessageKind
-from kproxy_core.wire.nft_objects import Chain, DumpedRule, Rule, Set, Table
+from kproxy_core.wire.nft_objects import Chain, DumpedRule, Flowtable, NamedObject, Rule, Set, Table
 
 _OVERHEAD: Final = netlink.HEADER.size + nfnetlink.FAMILY_HEADER_SIZE
 _BRACKETS: Final = 2 * _OVERHEAD + 8
@@ -86,8 +86,8 @@ def _new(thing: Table | Chain | Set | Rule, flags: int) -> Operation:
     return Operation(kind=kinds[type(thing)], flags=flags, family=thing.family, attributes=thing.encode())
 
 
-def delete(thing: Table | Chain | Set | DumpedRule) -> Operation:
-    """Delete it; ENOENT if it is not there, EBUSY while something refers to a chain or set.
+def delete(thing: Table | Chain | Set | DumpedRule | NamedObject | Flowtable) -> Operation:
+    """Delete it; ENOENT if it is not there, EBUSY while something refers to a chain, set, named object or flowtable.
 
     A table goes with all that is in it. A rule is found by its handle, so it must have been read.
     """
@@ -96,6 +96,8 @@ def delete(thing: Table | Chain | Set | DumpedRule) -> Operation:
         Chain: MessageKind.DELCHAIN,
         Set: MessageKind.DELSET,
         DumpedRule: MessageKind.DELRULE,
+        NamedObject: MessageKind.DELOBJ,
+        Flowtable: MessageKind.DELFLOWTABLE,
     }
     return Operation(kind=kinds[type(thing)], flags=0, family=thing.family, attributes=thing.encode_key())
 

@@ -59,7 +59,7 @@ from kproxy_core.wire.nft_expressions import (
     verdict,
 )
 from kproxy_core.wire.nft_layout import Expression, UnknownExpression
-from kproxy_core.wire.nft_objects import BaseChain, Chain, DumpedRule, Rule, Set, Table, set_userdata
+from kproxy_core.wire.nft_objects import BaseChain, Chain, DumpedRule, Flowtable, NamedObject, Rule, Set, Table, set_userdata
 from kproxy_core.wire.nft_operations import (
     Operation,
     add,
@@ -110,6 +110,7 @@ __all__ = [
     "Fib",
     "FibFlag",
     "FibResult",
+    "Flowtable",
     "Hook",
     "Immediate",
     "Lookup",
@@ -118,6 +119,7 @@ __all__ = [
     "MetaKey",
     "MetaLoad",
     "MetaSet",
+    "NamedObject",
     "Nat",
     "NatFlag",
     "NatType",

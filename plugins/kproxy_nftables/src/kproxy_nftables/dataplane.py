@@ -132,6 +132,7 @@ class NftablesDataplane(Dataplane[Key, Value]):
             objects[FAMILY_NAMES[family], "table"] = table_value(table.flags, stranger or 0)
             self._read_chains(family, objects)
             self._read_sets(family, objects)
+            self._read_what_is_never_ours(family, objects)
         return _ReadBack(objects=objects, marks=_marks(tables))
 
     def _read_chains(self, family: Family, objects: dict[Key, Value]) -> None:
@@ -179,6 +180,13 @@ class NftablesDataplane(Dataplane[Key, Value]):
             objects.update(((place, identity), packed) for identity, packed in found.items())
         else:
             objects.update(((place, key), data) for key, data in self._socket.elements(codec))
+
+    def _read_what_is_never_ours(self, family: Family, objects: dict[Key, Value]) -> None:
+        name = FAMILY_NAMES[family]
+        for each in self._socket.named_objects(NetlinkFamily(family), TABLE):
+            objects[f"{name} named object", f"{each.name} {each.type}"] = each
+        for found in self._socket.flowtables(NetlinkFamily(family), TABLE):
+            objects[f"{name} flowtable", found.name] = found
 
     # -- writing
 

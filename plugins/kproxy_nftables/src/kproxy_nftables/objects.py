@@ -9,6 +9,8 @@ ours. An object's key is ``(place, name)``:
 - ``("ip actions", key bytes)`` is an element, its value the packed data; ``b""`` in a set, a :class:`Verdict` in a verdict map,
   and :class:`Owned` in ``services``, where each element says in its comment which Service port its id belongs to. That is how a
   fresh process attributes ids, and through them all other elements;
+- ``("ip named object", "theirs 0")`` and ``("ip flowtable", "theirs")`` are what only others put there, by name (and kind)
+  with the wire value;
 - ``("ip endpoints", id bytes)`` is all that a Service port has in a map keyed by id and slot, see
   :mod:`~kproxy_nftables.numbered`.
 """
@@ -23,7 +25,7 @@ from kproxy_core.model.names import Protocol, ServicePortName
 from kproxy_core.wire.nft_constants import TableFlag, VerdictCode
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_expressions import AnyExpression
-from kproxy_core.wire.nft_objects import Set
+from kproxy_core.wire.nft_objects import Flowtable, NamedObject, Set
 
 TABLE: Final = "kproxy-nftables"
 
@@ -69,7 +71,7 @@ class Chain:
 
 
 Key = tuple[str, str | bytes]
-Value = bytes | Verdict | Owned | Chain | Set
+Value = bytes | Verdict | Owned | Chain | Set | NamedObject | Flowtable
 """What a key holds."""
 
 _NUMBER: Final = struct.Struct("=I")

@@ -25,7 +25,7 @@ from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
 from kproxy_core.wire.nft_constants import TableFlag
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_elements import Element, ElementCodec
-from kproxy_core.wire.nft_objects import Set
+from kproxy_core.wire.nft_objects import Flowtable, NamedObject, Set
 from kproxy_core.wire.nft_operations import Operation, add, cut_before, delete, flush_chain
 from kproxy_nftables import numbered, sets
 from kproxy_nftables.objects import FAMILIES_BY_NAME, FAMILY_NAMES, TABLE, Chain, Hook, Key, Owned, Value, table_flags
@@ -264,7 +264,7 @@ def _fill(family_name: str, name: str, chain: Chain) -> list[Operation]:
 
 
 def _unmake(removed: Places) -> list[Operation]:
-    """Remove chains, emptied first since they may lead to one another, and sets, whose verdicts may lead to chains."""
+    """Remove chains, emptied first since they may lead to one another, sets, whose verdicts may lead to chains, and the rest."""
     chains = [
         _chain(family_name, name, None)
         for family_name in FAMILIES_BY_NAME
@@ -277,7 +277,14 @@ def _unmake(removed: Places) -> list[Operation]:
         for shape in removed.get(f"{family_name} set", {}).values()
         if isinstance(shape, Set)
     ]
-    return [*map(flush_chain, chains), *map(delete, shapes), *map(delete, chains)]
+    strange = [
+        each
+        for family_name in FAMILIES_BY_NAME
+        for place in ("named object", "flowtable")
+        for each in removed.get(f"{family_name} {place}", {}).values()
+        if isinstance(each, NamedObject | Flowtable)
+    ]
+    return [*map(flush_chain, chains), *map(delete, shapes), *map(delete, strange), *map(delete, chains)]
 
 
 # -- elements
