@@ -4,9 +4,12 @@
 The default is the same examples each time, so that a change that did not cause a failure does not meet it.
 """
 
+import atexit
 import functools
 import os
 import resource
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -73,9 +76,14 @@ def needs_own_network(item: pytest.Item) -> bool:
 
 @functools.cache
 def own_network_in_a_user_namespace() -> None:
-    """Do so, once."""
-    if os.geteuid() == 0 and in_user_namespace() and not can_return():
+    """Do so, once; with a lock of iptables' of our own, since the machine's is its root's."""
+    if os.geteuid() != 0 or not in_user_namespace():
+        return
+    if not can_return():
         enter_own_network()
+    folder = tempfile.mkdtemp(prefix="kproxy-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ.setdefault("XTABLES_LOCKFILE", f"{folder}/xtables.lock")
 
 
 @pytest.fixture(scope="session")

@@ -143,9 +143,26 @@ def test_d23_d48_a_lock_that_is_held_is_waited_for_reported_and_tried_again(
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         world.node.put(*cluster(world, 1))
-        assert "lock of the tables is held" in world.node.reports[-1].error
+        assert "end whatever holds the lock of the tables" in world.node.reports[-1].error
     finally:
         os.close(descriptor)
+    assert world.node.check() is not None
+    world.see(world.ask("a2", world.cluster.cluster(20)).answered("a1 b1"))
+
+
+def test_a_lock_that_may_not_be_opened_is_held_by_nobody(
+    world: IptablesWorld, variant: Variant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As for root of a user namespace: what helps is said."""
+    if variant is Variant.NFT:
+        pytest.skip("nf_tables has no lock")
+    with monkeypatch.context() as patch:
+        patch.setenv("XTABLES_LOCKFILE", str(tmp_path / "no folder" / "lock"))
+        world.node.put(*cluster(world, 1))
+        told = world.node.reports[-1].error
+        assert "can't open lock file" in told
+        assert "XTABLES_LOCKFILE" in told
+        assert "whatever holds the lock" not in told
     assert world.node.check() is not None
     world.see(world.ask("a2", world.cluster.cluster(20)).answered("a1 b1"))
 

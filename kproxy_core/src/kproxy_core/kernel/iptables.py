@@ -28,8 +28,8 @@ from kproxy_core.model.addresses import Family
 
 _SEARCH_PATH: Final = ":".join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 _STEMS: Final = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
-_LOCK_HELD: Final = 4
-"""The exit status for a lock that somebody else holds (iptables' RESOURCE_PROBLEM)."""
+_NO_LOCK: Final = 4
+"""The exit status without the lock of the tables, among others (iptables' RESOURCE_PROBLEM)."""
 _LINE: Final = re.compile(r"line:? (\d+)")
 _LEGACY_NAMES: Final = {Family.IPV4: "ip_tables_names", Family.IPV6: "ip6_tables_names"}
 _LEVELS: Final = {Family.IPV4: 0, Family.IPV6: 41}
@@ -55,14 +55,14 @@ class IptablesError(KernelError):
 class Restored:
     """What became of a text for iptables-restore.
 
-    ``line`` is the number of the line at fault, counted from 1, None where it was not told. ``lock_held`` says that somebody else
-    held the lock of the tables all the time that we were willing to wait.
+    ``line`` is the number of the line at fault, counted from 1, None where it was not told. ``lock_remedy`` is
+    empty, or the lock of the tables could not be had, and it says what to do about that: nothing of the text is at fault.
     """
 
     ok: bool
     message: str = ""
     line: int | None = None
-    lock_held: bool = False
+    lock_remedy: str = ""
 
 
 @frozen(kw_only=True)
@@ -135,7 +135,7 @@ class IptablesPrograms(Closing):
             ok=False,
             message=words,
             line=int(found[1]) if found else None,
-            lock_held=done.returncode == _LOCK_HELD and "lock" in words,
+            lock_remedy=_lock_remedy(words) if done.returncode == _NO_LOCK else "",
         )
 
     def save(self, family: Family, table: str) -> str:
@@ -177,6 +177,14 @@ class IptablesPrograms(Closing):
         if (family, action) not in self._paths:
             self._paths[family, action] = find_program(self.variant, family, action)
         return self._paths[family, action]
+
+
+def _lock_remedy(words: str) -> str:
+    """What to do about the lock of the tables, by what a program says; empty if it says nothing about that."""
+    if "can't open lock file" in words:
+        # As it says to root of a user namespace: the file is the machine's root's, and nobody need hold the lock.
+        return "run as root, or name a lock file for this network in the environment variable XTABLES_LOCKFILE"
+    return "end whatever holds the lock of the tables" if "lock" in words else ""
 
 
 class LegacyTables(Closing):

@@ -66,7 +66,7 @@ def features_here(wanted: Features, programs: IptablesPrograms) -> Features:
     return evolve(
         wanted,
         families=families,
-        random_fully=can_randomise.ok or can_randomise.lock_held,
+        random_fully=can_randomise.ok or bool(can_randomise.lock_remedy),
         drop_invalid=wanted.drop_invalid and not _is_liberal(),
     )
 
@@ -136,5 +136,6 @@ def _finding(programs: IptablesPrograms, family: Family, trial: Trial) -> Findin
     name = f"{family.label} {trial.name}"
     if done.ok:
         return Finding(name=name, ok=True, message="works")
-    remedy = "end whatever holds the lock of the tables" if done.lock_held else trial.remedy
-    return Finding(name=name, ok=False, message=done.message.splitlines()[0], remedy=remedy, fatal=trial.fatal)
+    return Finding(
+        name=name, ok=False, message=done.message.splitlines()[0], remedy=done.lock_remedy or trial.remedy, fatal=trial.fatal
+    )

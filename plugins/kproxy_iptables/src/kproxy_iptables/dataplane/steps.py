@@ -105,8 +105,9 @@ def _restore(hands: Hands, step: RestoreTables) -> int:
     if done.ok:
         return len(step)
     message = " ".join(done.message.split())
-    if done.lock_held:
-        raise StepRefusedError(Failure(message=f"the lock of the tables is held by somebody else: {message}", retryable=True))
+    if done.lock_remedy:
+        told = f"the lock of the tables cannot be had: {message}; remedy: {done.lock_remedy}"
+        raise StepRefusedError(Failure(message=told, retryable=True))
     kept = hands.failed_texts.keep(text.text, done.message)
     key = text.key_at(done.line) if done.line is not None else None
     where = f" ({_at(text.text, done.line)})" if key is not None and done.line is not None else ""
