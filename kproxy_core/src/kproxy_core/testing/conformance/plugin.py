@@ -13,6 +13,9 @@ by the name of the capability that it does not claim.
 """
 
 import contextlib
+import shlex
+import sys
+import tempfile
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,7 +28,7 @@ from kproxy_core.testing.conformance.corpus import corpus, scenarios_in
 from kproxy_core.testing.conformance.modes import installed_backend
 from kproxy_core.testing.conformance.runner import Report, run
 from kproxy_core.testing.conformance.scenario import Scenario, asks_of, flat
-from kproxy_core.testing.conformance.subject import InProcess, Subject
+from kproxy_core.testing.conformance.subject import InProcess, Subject, traits_of
 from kproxy_core.testing.conformance.world import serve_everywhere
 from kproxy_core.testing.lab import Lab, can_build
 
@@ -76,8 +79,13 @@ class Conformance:
         cls._cleanup = contextlib.ExitStack()
         lab = cls._cleanup.enter_context(Lab())
         serve_everywhere(lab)
-        cls._subject = InProcess(lab, cls.mode, cls.make_backend)
+        cls._subject = cls.make_subject(lab)
         cls._cleanup.callback(cls._subject.close)
+
+    @classmethod
+    def make_subject(cls, lab: Lab) -> Subject:
+        """Put the mode to work on the lab's node: in this process, unless overridden."""
+        return InProcess(lab, cls.mode, cls.make_backend)
 
     @classmethod
     def teardown_class(cls) -> None:
@@ -98,3 +106,27 @@ class Conformance:
             pytest.skip(report.skipped)
         if not report.ok:
             pytest.fail(report.text(), pytrace=False)
+
+
+class DaemonConformance(Conformance):
+    """The scenarios as tests of the whole daemon, a process of its own that watches an API server.
+
+    ``command`` has ``{config}`` where the path of its configuration file is to be. ``only`` restricts it to scenarios by name.
+    """
+
+    command: ClassVar[str] = f"{shlex.quote(sys.executable)} -m kproxy_core.cli.main run --config {{config}}"
+    only: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def scenarios(cls) -> tuple[Scenario, ...]:
+        """Those that are chosen, or all."""
+        return tuple(each for each in super().scenarios() if not cls.only or each.name in cls.only)
+
+    @classmethod
+    def make_subject(cls, lab: Lab) -> Subject:
+        """Start the command on the lab's node, with what the mode's backend says that it can do."""
+        from kproxy_core.testing.conformance.command import Command
+
+        folder = Path(cls._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="kproxy-conformance-")))
+        traits = traits_of(cls.make_backend(Settings(mode=cls.mode, node_name=lab.node.name)))
+        return Command(lab, cls.command, cls.mode, traits, folder)

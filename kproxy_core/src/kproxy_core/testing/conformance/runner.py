@@ -41,8 +41,8 @@ from kproxy_core.testing.conformance.subject import Subject, SubjectError
 from kproxy_core.testing.conformance.world import forget_connections
 from kproxy_core.testing.lab import LabCapability, Outcome, ask_all
 
-CONFIRMATIONS = 2
-"""How many more times everything is asked of a subject that may take a while, once all is as it should be."""
+CONFIRMATIONS = 1
+"""How many more times all is asked of a subject that may take a while, once everything is as it should be."""
 
 _TRY = 0.5
 """Seconds a try may take while there is patience left for another."""
@@ -299,7 +299,7 @@ class _Story:
         if load is None:
             raise ValueError(f"enough: no clients {name!r} have begun")
         complaints = load.complaints()
-        self.checks += [_check(one, complaint=f"clients {name}: {wrong}") for one, wrong in complaints]
+        self.checks += [_check(one, complaint=f"clients {name}: {one}: {wrong}") for one, wrong in complaints]
         self.checks += [_check(one) for one in load.put if one not in [failed for failed, _ in complaints]]
 
 
