@@ -1,13 +1,11 @@
 """The nftables mode with a kernel of paper, for engines that are to meet its transactions, and the faults in them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from attrs import define, field
 
 from kproxy_core.model.state import ServicePort
-from kproxy_core.plugin.backend import ApplyResult, Drift, Failure, Leftovers
+from kproxy_core.plugin.backend import ApplyResult, Dataplane, Failure, Leftovers
 from kproxy_core.program.program import Program
 from kproxy_core.wire.nft_operations import Operation
 from kproxy_nftables.attribution import attribute
@@ -52,7 +50,7 @@ class PaperBackend(NftablesBackend):
         return PaperDataplane(self.paper)
 
 
-class PaperDataplane:
+class PaperDataplane(Dataplane[Key, Value]):
     """What the real dataplane does, without a kernel; it is never told of drift."""
 
     def __init__(self, paper: Paper) -> None:
@@ -83,14 +81,6 @@ class PaperDataplane:
         paper.states.append(paper.tables)
         paper.transactions += 1
 
-    def fileno(self) -> int:
-        """Nothing is ever told."""
-        return -1
-
-    def drift(self) -> Drift | None:
-        """Nobody else is there."""
-        return None
-
     def lookup(self, port: ServicePort) -> Mapping[Key, Value]:
         """What the paper holds for a Service port."""
         return self.read().fragments[port.key].own
@@ -103,12 +93,3 @@ class PaperDataplane:
         """Take a new sheet."""
         left, self._paper.tables = self.leftovers(), {}
         return left
-
-    def close(self) -> None:
-        """The paper stays."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -1,6 +1,6 @@
 """The typed contract of a proxy mode: a pure Backend, and the Dataplane it opens, which alone meets the kernel.
 
-A mode inherits from both, and so gets what most modes leave as it is: ``companions``, ``claims``, ``counters`` and ``trace``.
+A mode inherits from both, and so gets what many modes leave as it is; its own docstring says of each such member what it does.
 
 Contract version 0: provisional until five modes have lived in it.
 """
@@ -18,7 +18,7 @@ from kproxy_core.model.packet import Packet, Verdict
 from kproxy_core.model.state import FrontendRule, NodeContext, Origin, ServicePort
 from kproxy_core.plugin.errors import UnsupportedError
 from kproxy_core.program.delta import Delta
-from kproxy_core.program.program import Fragment, K, Program, V
+from kproxy_core.program.program import Fragment, K, Program, V, objects
 
 
 class Capability(enum.Enum):
@@ -164,15 +164,16 @@ class Dataplane(Protocol[K, V]):
         ...
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the kernel tells of a change, or -1 when it never does."""
-        ...
+        """Return a descriptor that becomes readable when the kernel tells of a change, or -1 when it never does: the default."""
+        return -1
 
     def drift(self) -> Drift | None:
         """Say whether somebody else changed what is ours since the last ``read`` or ``apply``; cheap, drains ``fileno``.
 
-        Called when the descriptor is readable, and at least once a second.
+        Called when the descriptor is readable, and at least once a second. Never says so unless a mode does better; what others
+        do is then seen when the kernel is compared, every sync period.
         """
-        ...
+        return None
 
     def lookup(self, port: ServicePort) -> Mapping[K, V]:
         """Return what the kernel holds now for one Service port (its own objects, and the shared ones it needs)."""
@@ -203,12 +204,14 @@ class Dataplane(Protocol[K, V]):
         ...
 
     def close(self) -> None:
-        """Close descriptors; the kernel keeps the rules."""
-        ...
+        """Close descriptors, if there are any; the kernel keeps the rules."""
+        return
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 class Backend(Protocol[K, V]):
@@ -263,8 +266,11 @@ class Backend(Protocol[K, V]):
         ...
 
     def canonical(self, program: Program[K, V]) -> object:
-        """Return the program's meaning, equal for equal meaning: modulo ids, slots and generations."""
-        ...
+        """Return the program's meaning, equal for equal meaning: modulo ids, slots and generations.
+
+        The objects as they are, unless a mode has such.
+        """
+        return objects(program)
 
     def plan(self, before: Program[K, V], delta: Delta[K, V]) -> Sequence[Any]:
         """Order the kernel operations of a delta: make before break, in one atomic step where the mechanism has it."""
@@ -277,9 +283,9 @@ class Backend(Protocol[K, V]):
     def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
         """Return from where replies to established UDP flows of this Service port are still right.
 
-        Every serving endpoint, terminating ones and all scopes included, unless the mode relays.
+        Every serving endpoint, terminating ones and all scopes included, unless a mode that relays says otherwise.
         """
-        ...
+        return ((Address(address), kind.port) for address, kind in port.serving.pairs())
 
     def open(self) -> Dataplane[K, V]:
         """Open the kernel in the current network namespace. Raises ``UnsupportedError``."""

@@ -3,8 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from attrs import evolve
 
@@ -120,12 +119,6 @@ class StackedDataplane(Dataplane[LayeredKey, Any]):
     def close(self) -> None:
         """Close each."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _layered(failure: Failure, mode: str) -> Failure:

@@ -8,9 +8,8 @@ atomic unless asked for: a plan is a list of single operations, in an order that
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from attrs import field, frozen
 
@@ -183,10 +182,6 @@ class MemoryBackend(Backend[Key, Value]):
         lines = [f"# {port}\n{_lines(fragment.own)}" for port, fragment in sorted(program.fragments.items())]
         return "\n".join([f"# common\n{_lines(program.common)}", *lines])
 
-    def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
-        """Every serving endpoint."""
-        return [(endpoint.address, endpoint.port) for endpoint in port.serving]
-
     def open(self) -> "MemoryDataplane":
         """Open the kernel."""
         return MemoryDataplane(self.kernel, self.table, atomic=self.atomic)
@@ -281,12 +276,6 @@ class MemoryDataplane(Dataplane[Key, Value]):
         self._kernel.unwatch(self.tell)
         self._close_event()
         self._event = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def attributed(objects: Mapping[Key, Value]) -> MemoryProgram:

@@ -1,14 +1,13 @@
 """The iptables mode as the core sees it: the contract's pure side, put together from this package's modules."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kproxy_core.model.addresses import Address
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.plugin.backend import Backend, Capability, Support
 from kproxy_core.program.delta import Delta
-from kproxy_core.program.program import Fragment, Program, objects
+from kproxy_core.program.program import Fragment, Program
 from kproxy_iptables.compile import compile_port
 from kproxy_iptables.dataplane import IptablesDataplane, probe
 from kproxy_iptables.objects import Key, Value
@@ -70,10 +69,6 @@ class IptablesBackend(Backend[Key, Value]):
         """Render sets, chains, and what leads into them from the built-in chains."""
         return scaffold(node, self._features)
 
-    def canonical(self, program: Program[Key, Value]) -> Mapping[Key, Value]:
-        """Return the objects as they are: they have neither ids nor slots."""
-        return objects(program)
-
     def plan(self, before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Step]:
         """Order a delta: sets, tables, sets."""
         return plan(before, delta)
@@ -81,10 +76,6 @@ class IptablesBackend(Backend[Key, Value]):
     def render(self, program: Program[Key, Value]) -> str:
         """Return what ipset and iptables-restore would be fed."""
         return render(program)
-
-    def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
-        """Return every endpoint that serves: replies come straight from them."""
-        return ((endpoint.address, endpoint.port) for endpoint in port.serving)
 
     def open(self) -> IptablesDataplane:
         """Open the programs and ipset in the current network namespace; from then on only what this node has counts."""

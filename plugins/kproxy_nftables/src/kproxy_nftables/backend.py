@@ -1,9 +1,9 @@
 """The nftables mode as the core sees it: the contract's pure side, put together from this package's modules."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.plugin.backend import Backend, Capability, Support
 from kproxy_core.program.delta import Delta
@@ -72,10 +72,6 @@ class NftablesBackend(Backend[Key, Value]):
     def render(self, program: Program[Key, Value]) -> str:
         """Return the tables as text, much as nft lists them."""
         return render(program)
-
-    def valid_replies(self, port: ServicePort) -> Iterable[tuple[Address, int]]:
-        """Return every endpoint that serves: replies come straight from them."""
-        return ((Address(address), kind.port) for address, kind in port.serving.pairs())
 
     def open(self) -> NftablesDataplane:
         """Open netlink in the current network namespace; from then on what there is counts: families, and flags of tables."""

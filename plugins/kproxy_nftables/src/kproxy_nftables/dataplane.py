@@ -5,8 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -304,12 +303,6 @@ class NftablesDataplane(Dataplane[Key, Value]):
         """Close the sockets."""
         self._watch.close()
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _is_ours(table: nft_objects.Table) -> bool:

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from attrs import evolve
 
@@ -198,9 +197,3 @@ class IptablesDataplane(Dataplane[Key, Value]):
         self._watch.close()
         self._ipset.close()
         self._programs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
