@@ -8,6 +8,7 @@ import pytest
 
 from kproxy_core.testing.conformance.corpus import FOLDER
 
+from ..users import User
 from .conftest import COMMAND, kproxy
 
 pytestmark = pytest.mark.e2e
@@ -97,6 +98,16 @@ def test_the_whole_daemon_over_an_api_server() -> None:
     assert done.json["subject"] == KPROXY
     assert done.json["passed"] == 7
     assert done.json["skipped"] == 0
+
+
+def test_it_needs_no_root(unprivileged_with_namespaces: User) -> None:
+    """In a user namespace, the mode in this process and another proxy alike."""
+    run = ("-m", "kproxy_core.cli.main", "selftest", "-k", "hairpin", "--mode", "nftables")
+    other = f"{unprivileged_with_namespaces.interpreter} -m kproxy_core.cli.main run --config {{config}}"
+    for more in ((), ("--against", other)):
+        done = unprivileged_with_namespaces.run(*run, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "2 scenarios: 2 passed, 0 failed, 0 skipped" in done.stdout
 
 
 def test_a_command_that_is_no_proxy() -> None:
