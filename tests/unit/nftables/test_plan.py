@@ -60,7 +60,7 @@ def test_a_service_made_anew_under_its_name_gives_no_new_endpoint_to_clients_of_
     anew = evolve(SERVICE, cluster_ips=(NEW,))
     tables, plan = halfway(state(SERVICE, FIRST, SECOND), state(anew, FIRST, THIRD))
     rounds = phases(plan)
-    assert len(rounds) == 3  # the old address shut, data and the new address, what is left of the old one
+    assert len(rounds) == 4  # the old frontend shut, data and the new one, the old address, what is left of it
     for phase in rounds:
         after = commit(tables, phase)
         for look in range(10):

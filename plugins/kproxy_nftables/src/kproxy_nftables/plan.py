@@ -138,7 +138,7 @@ def _make_tables(delta: Delta[Key, Value]) -> list[Operation]:
 
 
 def _shut_beforehand(places: Change) -> list[Operation]:
-    """Delete the frontends, and their addresses, that Service ports lose whose data are about to change.
+    """Delete the frontends that Service ports lose whose data are about to change; their addresses refuse connections then.
 
     Takes what it does out of what is removed.
     """
@@ -152,7 +152,7 @@ def _shut_beforehand(places: Change) -> list[Operation]:
                 keys = [key for key, owned in lost.items() if isinstance(owned, Owned) and owned.data in renewed]
                 place = f"{family_name} {ways}"
                 operations += _delete_elements(place, _pick(removed, place, keys))
-    return [*_delete_all((sets.CLUSTER_IPS,), removed), *operations] if operations else []
+    return operations
 
 
 def _renewed(family_name: str, places: Places) -> set[str | bytes]:
