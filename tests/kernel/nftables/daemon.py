@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,3 +99,9 @@ def running(world: World, folder: Path, *alterations: str) -> Iterator[Daemon]:
             yield daemon
         finally:
             daemon.end(signal.SIGKILL)
+
+
+def changed(world: World, name: str, hosts: str) -> Iterable[WatchedObject]:
+    """Everything, with other endpoints for one Service."""
+    slices = {piece.name: piece for piece in world.cluster.endpoints(name, hosts)}
+    return (slices.get(thing.name, thing) if not isinstance(thing.name, str) else thing for thing in everything(world))

@@ -1,17 +1,16 @@
 """The real daemon at work: real packets while it follows its manifests, is killed, starts again, gives way to another."""
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kproxy_core.model.changes import WatchedObject
 from kproxy_core.testing.lab import Answer, UdpFlow, ask
 
-from .daemon import PATIENCE, Daemon, running
+from .daemon import PATIENCE, Daemon, changed, running
 from .test_lasting import all_alive, clients_of, held
-from .world import EVERYWHERE, SURE, TCP, TCP_UDP, World, everything, see_everything, servers
+from .world import EVERYWHERE, SURE, TCP, TCP_UDP, World, see_everything, servers
 
 pytestmark = pytest.mark.kernel
 
@@ -23,17 +22,11 @@ def daemon(world: World, tmp_path: Path) -> Iterator[Daemon]:
         yield started
 
 
-def _changed(world: World, name: str, hosts: str) -> Iterable[WatchedObject]:
-    """Everything, with other endpoints for one Service."""
-    slices = {piece.name: piece for piece in world.cluster.endpoints(name, hosts)}
-    return (slices.get(thing.name, thing) if not isinstance(thing.name, str) else thing for thing in everything(world))
-
-
 def test_it_serves_and_follows_its_manifests(world: World, daemon: Daemon) -> None:
     see_everything(world)
     with clients_of(world, 201) as clients:
         for hosts in ("a1 b1 b2", "b1 b2", "a2 b1"):
-            daemon.write(*_changed(world, "plain", hosts))
+            daemon.write(*changed(world, "plain", hosts))
             _wait_for_endpoints(world, daemon, hosts)
             clients.go_on(20)
 
@@ -72,7 +65,7 @@ def test_what_has_changed_while_it_was_dead_is_made_up_for(world: World, daemon:
     assert isinstance(first, Answer)
     assert first.server == "a1"
     daemon.end(signal.SIGKILL)
-    daemon.write(*_changed(world, "inner", "a2"))
+    daemon.write(*changed(world, "inner", "a2"))
     daemon.start()
     daemon.wait_for_sync()
     assert 0 < daemon.status()["last_sync"]["operations"] < 60
@@ -93,7 +86,7 @@ def test_a_second_daemon_waits_and_takes_over(world: World, daemon: Daemon) -> N
         first.wait(PATIENCE)
         daemon.wait_for_sync()
         clients.go_on(20)
-        daemon.write(*_changed(world, "plain", "b2 a1"))
+        daemon.write(*changed(world, "plain", "b2 a1"))
         _wait_for_endpoints(world, daemon, "b2 a1")
     (told,) = (line for line in daemon.log() if "first sync" in line["message"])
     assert told["operations"] == world.taking_over

@@ -4,12 +4,14 @@ kube-proxy keeps it in the result of one sync only, and forgets it when that syn
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from attrs import evolve, field, frozen
 
 from kproxy_core.engine.schedule import Backoff
+from kproxy_core.model.addresses import Family
 from kproxy_core.model.flows import FrontendKey
+from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.state import NodeState
 
 
@@ -51,3 +53,11 @@ class Cleaning:
             again=None,
             backoff=self.backoff.failed(now),
         )
+
+
+def without(state: NodeState, refused: Collection[ServicePortKey], unserved: Collection[Family]) -> NodeState:
+    """Return the state without the Service ports that the kernel does not have as wanted: flows follow their earlier rules."""
+    if not refused and not unserved:
+        return state
+    ports = {key: port for key, port in state.ports.items() if key not in refused and key.family not in unserved}
+    return evolve(state, ports=ports)

@@ -1,11 +1,11 @@
 """What the engine is told and what it asks for: closed unions of frozen values, so that a sync can be tested without a kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from kproxy_core.model.addresses import Address
+from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.changes import Change
 from kproxy_core.model.flows import FrontendKey
 from kproxy_core.model.names import ServicePortKey
@@ -37,9 +37,10 @@ class TimePassed:
 
 @frozen
 class KernelRead:
-    """What :class:`ReadKernel` asked for."""
+    """What :class:`ReadKernel` asked for; ``unserved`` are the IP families that the kernel refuses, and why."""
 
     program: AnyProgram
+    unserved: Mapping[Family, str] = field(factory=dict)
 
 
 @frozen

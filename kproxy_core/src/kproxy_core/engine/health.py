@@ -25,9 +25,11 @@ class Health:
         """The updates that have arrived concern these families only."""
         return evolve(self, pending_since={f: since for f, since in self.pending_since.items() if f in concerned})
 
-    def synced(self, now: float) -> "Health":
-        """Everything that was resolved is in the kernel."""
-        return Health(last_sync=dict.fromkeys(Family, now))
+    def synced(self, now: float, unserved: Collection[Family] = ()) -> "Health":
+        """Everything that was resolved is in the kernel, but for families that it refuses: what these want goes on waiting."""
+        last_sync = {family: now for family in Family if family not in unserved}
+        pending = {family: self.pending_since.get(family, now) for family in unserved}
+        return Health(last_sync={**self.last_sync, **last_sync}, pending_since=pending)
 
     def healthy(self, now: float, sync_period: float) -> bool:
         """Whether no update has been waiting for more than twice the sync period."""

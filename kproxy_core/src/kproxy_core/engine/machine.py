@@ -5,17 +5,17 @@ until it is, whatever fails in between.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import assert_never
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kproxy_core.config.settings import Settings
 from kproxy_core.engine import events as e
 from kproxy_core.engine.adopt import UNATTRIBUTED, is_unchanged
 from kproxy_core.engine.backlog import Backlog
 from kproxy_core.engine.changes import ChangeTracker
-from kproxy_core.engine.cleaning import Cleaning
+from kproxy_core.engine.cleaning import Cleaning, without
 from kproxy_core.engine.compile import compile_ports
 from kproxy_core.engine.events import AnyProgram, Effect, Event
 from kproxy_core.engine.health import Health
@@ -32,6 +32,7 @@ from kproxy_core.engine.work import (
     work_after_read,
     work_from,
 )
+from kproxy_core.model.addresses import Family
 from kproxy_core.model.names import Protocol, ServicePortKey
 from kproxy_core.model.objects import Node
 from kproxy_core.model.snapshot import Kind
@@ -99,6 +100,7 @@ class Engine:
         self._scaffold: AnyScaffold = {}
         self._scaffold_pending = True
         self._next_id = 1
+        self._unserved: Mapping[Family, str] = {}
 
         self._state: NodeState | None = None
         self._backlog = Backlog()
@@ -155,6 +157,11 @@ class Engine:
         return self._health
 
     @property
+    def unserved(self) -> Mapping[Family, str]:
+        """The IP families that the kernel refuses, and why."""
+        return self._unserved
+
+    @property
     def drift_count(self) -> int:
         """How often somebody else's changes were found and repaired."""
         return self._drift_count
@@ -195,8 +202,8 @@ class Engine:
                 self._changed(self._tracker.set_interface_addresses(addresses), now)
             case e.TimePassed():
                 pass
-            case e.KernelRead(program):
-                return self._kernel_read(program, now)
+            case e.KernelRead(program, unserved):
+                return self._kernel_read(program, unserved, now)
             case e.KernelUnreadable(message):
                 return self._kernel_unreadable(message, now)
             case e.PlanApplied(result):
@@ -271,8 +278,13 @@ class Engine:
 
     # -- one sync, from its beginning to its end
 
-    def _kernel_read(self, program: AnyProgram, now: float) -> Collection[Effect]:
+    def _kernel_read(self, program: AnyProgram, unserved: Mapping[Family, str], now: float) -> Collection[Effect]:
         self._leave(Reading, "read")
+        if unserved != self._unserved:
+            self._put_back_work()
+            self._unserved = unserved
+            # What there is of a family that comes or goes is nobody's drift.
+            self._backlog.node_changed, self._is_known = True, False
         if self._work is not None:
             self._work = self._work.reread(program)
             return self._go_on(now)
@@ -313,7 +325,7 @@ class Engine:
         self._account.arrivals, self._arrivals = self._arrivals, 0
         self._account.spent("resolve", self._clock() - began)
         if not self._backlog.node_changed:
-            self._health = self._health.resolved({port.family for port in self._backlog.dirty})
+            self._health = self._health.resolved({port.family for port in self._backlog.dirty} | self._lacking())
         return [e.AnnounceState(self._state)]
 
     def _compile(self, observed: AnyProgram | None, now: float) -> tuple[Wanted, Collection[Effect]]:
@@ -444,29 +456,31 @@ class Engine:
         self._made, self._work = self._work.base, None
         self._is_known, self._scaffold_pending = True, False
         self._backoff = self._backoff.succeeded()
-        self._health = self._health.synced(now)
+        self._health = self._health.synced(now, self._lacking())
         if self._first_waiting is not None:
             self._health = self._health.changed(self._first_waiting)
         if self._backlog.conntrack:
             gone = self._backlog.take_conntrack(keep=bool(self._quarantine.refusals))
-            self._cleaning = self._cleaning.wished(self._applied_state(), gone)
+            applied = without(self._state, self._quarantine.refusals, self._unserved)
+            self._cleaning = self._cleaning.wished(applied, gone)
         return self._end("", self._backlog.take_trigger_times(), now)
 
-    def _applied_state(self) -> NodeState:
-        """The state without the Service ports that were refused: their flows follow their earlier rules."""
-        assert self._state is not None
-        refused = self._quarantine.refusals
-        if not refused:
-            return self._state
-        return evolve(self._state, ports={key: port for key, port in self._state.ports.items() if key not in refused})
+    def _lacking(self) -> set[Family]:
+        """Tell which of the families that are not served anybody wants."""
+        if not self._unserved or self._state is None:
+            return set()
+        return self._unserved.keys() & {port.family for port in self._state.ports}
 
-    def _give_up(self, error: str, now: float) -> list[Effect]:
-        """Leave the rest of the sync to the next one, which comes soon."""
+    def _put_back_work(self) -> None:
         work, self._work = self._work, None
         if work is not None:
             self._backlog.dirty |= work.left - {UNATTRIBUTED}
             if work.progressed:
                 self._made = work.base
+
+    def _give_up(self, error: str, now: float) -> list[Effect]:
+        """Leave the rest of the sync to the next one, which comes soon."""
+        self._put_back_work()
         self._backoff = self._backoff.failed(now)
         return self._end(error, (), now)
 
@@ -476,5 +490,6 @@ class Engine:
             self._pace = self._pace.committed(self._account.started, now, self._account.arrivals or STORM)
         if self._account.full:
             self._check_at = min(self._check_at, now + self._check_period)
+        self._account.unserved = self._unserved
         self._last_report = self._account.report(now, self._quarantine.reasons, error, trigger_times)
         return [e.AnnounceSync(self._last_report)]

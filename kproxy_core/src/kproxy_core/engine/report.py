@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from attrs import Factory, define
 
+from kproxy_core.model.addresses import Family
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.plugin.backend import SyncReport
 
@@ -25,6 +26,7 @@ class Account:
     durations: dict[str, float] = Factory(dict)
     drifted: int = 0
     culprit: str = ""
+    unserved: Mapping[Family, str] = Factory(dict)
 
     def spent(self, phase: str, seconds: float) -> None:
         """Add to a phase: read, resolve, compile, diff or apply."""
@@ -46,4 +48,5 @@ class Account:
             trigger_times=trigger_times,
             drifted=self.drifted,
             culprit=self.culprit,
+            unserved=self.unserved,
         )

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from attrs import field, frozen
 
-from kproxy_core.model.addresses import Address
+from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.packet import Packet, Verdict
 from kproxy_core.model.state import FrontendRule, NodeContext, Origin, ServicePort
@@ -159,6 +159,15 @@ class Dataplane(Protocol[K, V]):
         """
         ...
 
+    @property
+    def unserved(self) -> Mapping[Family, str]:
+        """The IP families for which the kernel refuses everything, as of the last ``read``, and why; never all there are.
+
+        The mode renders nothing for these, so that the others go on being served; whenever this changes, all is rendered anew. A
+        family that the kernel does not have at all is none of them.
+        """
+        return {}
+
     def apply(self, plan: Sequence[Any]) -> ApplyResult:
         """Carry out a plan. Never raises for what the kernel refuses: that is in the result."""
         ...
@@ -303,7 +312,7 @@ class SyncReport:
     Durations are in seconds by phase (resolve, compile, diff, apply). ``failed`` names each Service port that the kernel refused
     and why. ``trigger_times`` are those of the EndpointSlices that this sync made effective, for the programming latency.
     ``full`` says that the kernel was read and compared as a whole; ``drifted`` counts the objects that somebody else had changed,
-    ``culprit`` names who did, where the kernel tells it.
+    ``culprit`` names who did, where the kernel tells it. ``unserved`` are the IP families that the kernel refuses, and why.
     """
 
     started: float
@@ -317,8 +326,9 @@ class SyncReport:
     trigger_times: tuple[float, ...] = ()
     drifted: int = 0
     culprit: str = ""
+    unserved: Mapping[Family, str] = field(factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether everything wanted is in the kernel."""
-        return not self.failed and not self.error
+        return not self.failed and not self.error and not self.unserved

@@ -1,8 +1,10 @@
 """Tells people what goes on, in the log: each thing once when it begins and once when it ends, not with every sync."""
 
 import logging
+from collections.abc import Mapping
 
 from kproxy_core.engine.events import ReportAccepted, ReportRefused
+from kproxy_core.model.addresses import Family
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.state import NodeState
 from kproxy_core.plugin.backend import SyncReport
@@ -20,6 +22,7 @@ class Announcements:
         self._told: tuple[Diagnostic, ...] = ()
         self._diagnostics: frozenset[Diagnostic] = frozenset()
         self._error = ""
+        self._unserved: Mapping[Family, str] = {}
         self._has_synced = False
 
     def state(self, state: NodeState) -> None:
@@ -46,10 +49,20 @@ class Announcements:
         elif self._error and not report.error:
             log.info("sync works again")
         self._error = report.error
+        if not report.error:
+            self._families(report.unserved)
         first = not (report.error or self._has_synced)
         self._has_synced |= first
         level = logging.INFO if report.operations or first else logging.DEBUG
         log.log(level, "%s%s", "first sync: " if first else "sync: ", _summary(report), extra=_fields(report))
+
+    def _families(self, unserved: Mapping[Family, str]) -> None:
+        for family, why in unserved.items():
+            if self._unserved.get(family) != why:
+                log.error("%s is not served, and will be tried again: %s", family.label, why, extra={"ip_family": family.label})
+        for family in self._unserved.keys() - unserved.keys():
+            log.info("%s is served again", family.label, extra={"ip_family": family.label})
+        self._unserved = unserved
 
     def refused(self, effect: ReportRefused) -> None:
         """Log a Service port that could not be programmed."""

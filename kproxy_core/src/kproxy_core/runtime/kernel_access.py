@@ -29,7 +29,7 @@ class KernelAccess:
         """Read what is ours in the kernel."""
         try:
             self._reopen_if_suspect()
-            return KernelRead(self._dataplane.read())
+            return KernelRead(self._dataplane.read(), self._dataplane.unserved)
         except ApplyError as error:
             return KernelUnreadable(str(error))
         except Exception as error:

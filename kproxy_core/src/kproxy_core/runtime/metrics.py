@@ -1,6 +1,6 @@
 """Prometheus metrics, with kube-proxy's names and meaning where it has them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from attrs import field, frozen
@@ -108,7 +108,7 @@ class Metrics:
                 cleanup.labels(family.label)
 
     def sync_finished(self, report: SyncReport) -> None:
-        """Record one sync; both families are programmed in one, so it counts for both."""
+        """Record one sync; both families are programmed in one, so it counts for both, but what is not served has failed."""
         seconds = max(0.0, report.finished - report.started)
         self._operations.inc(report.operations)
         for phase, spent in report.durations.items():
@@ -116,18 +116,21 @@ class Metrics:
         for family in Family:
             self._duration.labels(family.label).observe(seconds)
             (self._full if report.full else self._partial).labels(family.label).observe(seconds)
-            if report.error:
+            if report.error or family in report.unserved:
                 self._failures.labels(family.label).inc()
 
-    def synced(self, wall_clock: float, trigger_times: Iterable[float], families: Iterable[Family]) -> None:
+    def synced(
+        self, wall_clock: float, trigger_times: Iterable[float], families: Collection[Family], unserved: Collection[Family] = ()
+    ) -> None:
         """Record a good sync that ended at ``wall_clock`` (seconds since the epoch).
 
-        It made changes of the ``trigger_times`` effective, in the ``families`` that have Service ports.
+        It made changes of the ``trigger_times`` effective, in the ``families`` that have Service ports; the kernel refuses all
+        that concerns the ``unserved`` ones.
         """
         latencies = [max(0.0, wall_clock - time) for time in trigger_times]
-        for family in Family:
+        for family in frozenset(Family) - frozenset(unserved):
             self._last.labels(family.label).set(wall_clock)
-        for family in families:
+        for family in frozenset(families) - frozenset(unserved):
             for latency in latencies:
                 self._programming.labels(family.label).observe(latency)
 

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from kproxy_core.engine.layers import LayeredKey, layered_program
 from kproxy_core.engine.stack import Stack, Step
-from kproxy_core.model.addresses import Address
+from kproxy_core.model.addresses import Address, Family
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.packet import Packet, Untouched
 from kproxy_core.model.state import ServicePort
@@ -55,6 +55,11 @@ class StackedDataplane(Dataplane[LayeredKey, Any]):
     def read(self) -> Program[LayeredKey, Any]:
         """Read what each has in the kernel."""
         return layered_program({mode: dataplane.read() for mode, dataplane in self._dataplanes.items()})
+
+    @property
+    def unserved(self) -> Mapping[Family, str]:
+        """The families that any of them cannot serve."""
+        return {family: f"{mode}: {why}" for mode, each in self._dataplanes.items() for family, why in each.unserved.items()}
 
     def apply(self, plan: Sequence[Step]) -> ApplyResult:
         """Carry out step after step; the rest waits after one that fails, for what is above relies on what is below."""

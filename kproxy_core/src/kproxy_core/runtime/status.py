@@ -21,6 +21,7 @@ def status_of(engine: Engine, mode: str, sync_period: float, now: float) -> Mapp
         "pending": {family.label: round(now - since, 3) for family, since in engine.health.pending_since.items()},
         "ports": len(state.ports) if state is not None else 0,
         "failed": [{"service": str(port), "reason": refusal.reason} for port, refusal in sorted(refusals.items())],
+        "unserved": {family.label: why for family, why in engine.unserved.items()},
         "drift_count": engine.drift_count,
         "last_sync": _last_sync(report, now) if report is not None else None,
         "diagnostics": [str(diagnostic) for diagnostic in state.diagnostics] if state is not None else [],

@@ -136,7 +136,7 @@ class Surface:
         times = [time for time in report.trigger_times if time >= self._started]
         state = self._engine.state
         families = {key.family for key in state.ports} if state is not None and times else set()
-        self.metrics.synced(time.time(), times, families)
+        self.metrics.synced(time.time(), times, families, report.unserved)
         if state is not None and (state.health is not self._health or self._shown is None or state.node is not self._shown.node):
             self._show_health(state, state.health)
 

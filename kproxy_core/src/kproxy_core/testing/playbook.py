@@ -120,7 +120,7 @@ class Playbook(Generic[B]):
         match effect:
             case e.ReadKernel():
                 try:
-                    self._step(e.KernelRead(self.dataplane.read()))
+                    self._step(e.KernelRead(self.dataplane.read(), self.dataplane.unserved))
                 except ApplyError as error:
                     self._step(e.KernelUnreadable(str(error)))
             case e.ApplyPlan(plan):

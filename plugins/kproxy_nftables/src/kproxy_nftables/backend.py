@@ -42,8 +42,16 @@ class NftablesBackend(Backend[Key, Value]):
     node_ports_everywhere: Final = False
 
     def __init__(self) -> None:
-        self._families = frozenset(Family)
-        self.table_flags = 0
+        self._dataplane: NftablesDataplane | None = None
+
+    @property
+    def table_flags(self) -> int:
+        """The flags of our tables, which depend on what the kernel can do; none before ``open``."""
+        return 0 if self._dataplane is None else self._dataplane.table_flags
+
+    @property
+    def _families(self) -> frozenset[Family]:
+        return frozenset(Family) if self._dataplane is None else self._dataplane.families
 
     def probe(self) -> Support:
         """Try each kind of object in a transaction that is taken back."""
@@ -74,8 +82,6 @@ class NftablesBackend(Backend[Key, Value]):
         return render(program)
 
     def open(self) -> NftablesDataplane:
-        """Open netlink in the current network namespace; from then on what there is counts: families, and flags of tables."""
-        dataplane = NftablesDataplane()
-        self._families = dataplane.families
-        self.table_flags = dataplane.table_flags
-        return dataplane
+        """Open netlink in the current network namespace; from then on what it offers counts: families, and flags of tables."""
+        self._dataplane = NftablesDataplane()
+        return self._dataplane

@@ -22,7 +22,7 @@ from kproxy_core.wire.errors import MalformedMessageError, WireError
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
 from kproxy_core.wire.nft_constants import MessageKind, SetFlag
 from kproxy_core.wire.nft_elements import ElementCodec, decode_elements
-from kproxy_core.wire.nft_operations import Operation, delete
+from kproxy_core.wire.nft_operations import Operation, add, delete
 from kproxy_nftables import numbered, sets
 from kproxy_nftables.attribution import attribute, with_shared
 from kproxy_nftables.objects import FAMILY_NAMES, HELD, TABLE, Chain, Hook, Key, Owned, Rule, Value, table_value
@@ -38,6 +38,9 @@ _BULK: Final = 64
 _READ_SHARE: Final = 0.05
 """How much of a processor's time may go into reading everything back because others keep changing their own tables."""
 _TABLE_KINDS: Final = frozenset({MessageKind.NEWTABLE, MessageKind.DELTABLE})
+_ELEMENT_KINDS: Final = frozenset({MessageKind.NEWSETELEM, MessageKind.DELSETELEM})
+_RETRY_PERIOD: Final = 10.0
+"""Seconds after which a family that the kernel refuses is tried again, if nothing else has told that it may work now."""
 _PASSING: Final = frozenset({errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.ERESTART, errno.ETIMEDOUT})
 _UNREADABLE: Final = b"unreadable"
 """Set as userdata, makes a set differ from any that is wanted."""
@@ -54,12 +57,23 @@ class _ReadBack:
 
 
 def probe() -> Support:
-    """Try each feature in each family; IPv6 is not asked for where the kernel runs without it."""
+    """Try each feature in each family; IPv6 is not asked for where the kernel runs without it.
+
+    What is missing in one family alone is not fatal: the other one is served.
+    """
+    found: dict[Family, list[Finding]] = {}
     try:
         with NftSocket() as socket:
-            return Support(findings=tuple(_finding(trial, socket.commit(trial.operations)) for trial in trials(_families())))
+            for family in _families():
+                found[family] = [_finding(trial, socket.commit(trial.operations)) for trial in trials([family])]
     except KernelError as error:
         return Support(findings=(Finding(name="nf_tables", ok=False, message=str(error), remedy=_remedy(error, _NO_NF_TABLES)),))
+    is_any_served = any(Support(findings=tuple(findings)).usable for findings in found.values())
+    return Support(
+        findings=tuple(
+            evolve(finding, fatal=finding.fatal and not is_any_served) for findings in found.values() for finding in findings
+        )
+    )
 
 
 def _families() -> list[Family]:
@@ -90,7 +104,9 @@ class NftablesDataplane(Dataplane[Key, Value]):
             self._watch = NftWatch([self._socket.port])
         except KernelError as error:
             raise UnsupportedError(f"nf_tables cannot be used: {_remedy(error, str(error))}") from error
-        self.families: Final = frozenset(_families())
+        self._available: Final = frozenset(_families())
+        self._refused: Mapping[Family, str] = {}
+        self._try_again_at = 0.0
         self.table_flags: Final = self._flags_to_be_had()
         """What our tables are to have: nothing, where the kernel does not let anybody hold a table for longer than they live."""
         self._marks: _Marks = frozenset()
@@ -98,6 +114,16 @@ class NftablesDataplane(Dataplane[Key, Value]):
         self._suspects: tuple[ForeignChange, ...] = ()
         self._read_cost = 0.0
         self._read_at = 0.0
+
+    @property
+    def families(self) -> frozenset[Family]:
+        """The families that can be served."""
+        return self._available - self._refused.keys()
+
+    @property
+    def unserved(self) -> Mapping[Family, str]:
+        """The families that the kernel has, and refuses."""
+        return self._refused
 
     def _flags_to_be_had(self) -> int:
         try:
@@ -111,6 +137,8 @@ class NftablesDataplane(Dataplane[Key, Value]):
         """Read both tables, attribute elements by the comments in ``services``, and take that as the state to watch from."""
         started = time.thread_time()
         try:
+            if self._refused:
+                self._refused = self._refusals()
             self._watch.drain()
             found, _ = self._socket.consistently(self._read)
         except (KernelError, WireError) as error:
@@ -127,6 +155,8 @@ class NftablesDataplane(Dataplane[Key, Value]):
         tables = self._kept_tables()
         for table in tables:
             family = Family(table.family)
+            if family in self._refused:
+                continue
             stranger = 0 if table.owner in (None, self._socket.port) else table.owner
             objects[FAMILY_NAMES[family], "table"] = table_value(table.flags, stranger or 0)
             self._read_chains(family, objects)
@@ -207,10 +237,44 @@ class NftablesDataplane(Dataplane[Key, Value]):
             self._marks = _marks(self._kept_tables())
             self._is_untouchable &= self._are_held(self._marks)
         applied = _apply_result(result)
-        if applied.failures and self._are_others_suspected():
-            # Nobody's fault: what the plan was made for may not be there any more. It is read again.
+        if applied.failures and (self._are_others_suspected() or self._is_a_family_to_blame(result)):
+            # No Service port's fault: what the plan was made for may not be there any more. It is read again.
             return evolve(applied, failures=tuple(evolve(each, retryable=True) for each in applied.failures), unchanged=False)
         return applied
+
+    def _is_a_family_to_blame(self, result: CommitResult) -> bool:
+        """Look, if it may be so, whether the kernel refuses a family as a whole; from the next ``read`` on it is left out."""
+        if all(error.operation is not None and error.operation.kind in _ELEMENT_KINDS for error in result.errors) and not any(
+            error.error == errno.EPERM for error in result.errors
+        ):
+            return False
+        try:
+            before, self._refused = self._refused, self._refusals()
+        except KernelError:
+            return False
+        return self._refused != before
+
+    def _refusals(self) -> dict[Family, str]:
+        """Try each family; tell which are refused, and why. If all are, this is no matter of families, and nothing is told."""
+        self._try_again_at = time.monotonic() + _RETRY_PERIOD
+        tables = {Family(table.family): table for table in self._kept_tables()}
+        found = {family: self._refusal(family, tables.get(family)) for family in self._available}
+        return {family: why for family, why in found.items() if why} if not all(found.values()) else {}
+
+    def _refusal(self, family: Family, table: nft_objects.Table | None) -> str:
+        name = f"table {FAMILY_NAMES[family]} {TABLE}"
+        if table is not None and table.owner not in (None, self._socket.port):
+            return f"{name} is held by another process"
+        flags = self.table_flags if table is None else table.flags
+        mine = nft_objects.Table(family=NetlinkFamily(family), name=TABLE, flags=flags)
+        for what, operations in (
+            (name, (add(mine),)),
+            *((each.name, each.operations) for each in trials([family]) if each.fatal),
+        ):
+            errors = self._socket.check(operations)
+            if errors:
+                return f"{what}: {os.strerror(errors[0].error)}"
+        return ""
 
     def _commit(self, plan: Sequence[Operation]) -> CommitResult:
         whole = CommitResult(done=0, transactions=0)
@@ -227,7 +291,7 @@ class NftablesDataplane(Dataplane[Key, Value]):
         return whole
 
     def _kept_tables(self) -> list[nft_objects.Table]:
-        return [table for table in self._socket.tables() if _is_ours(table) and Family(table.family) in self.families]
+        return [table for table in self._socket.tables() if _is_ours(table) and Family(table.family) in self._available]
 
     def _are_held(self, marks: _Marks) -> bool:
         """Tell whether nobody else can change what is in these tables."""
@@ -247,6 +311,8 @@ class NftablesDataplane(Dataplane[Key, Value]):
         changes its own tables several times a second. Tables that only we could change ever since they were read need no look.
         """
         try:
+            if self._refused and time.monotonic() >= self._try_again_at and self._refusals() != self._refused:
+                return Drift()
             if not self._are_others_suspected():
                 return None
             certain = _marks(self._kept_tables()) != self._marks
