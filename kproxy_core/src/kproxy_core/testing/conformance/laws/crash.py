@@ -4,6 +4,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from kproxy_core.model.changes import WatchedObject
 from kproxy_core.plugin.backend import Capability
-from kproxy_core.testing.conformance.laws import dying
+from kproxy_core.testing.conformance import dying
 from kproxy_core.testing.conformance.laws.change import held, whole_change
 from kproxy_core.testing.conformance.laws.faults import good
 from kproxy_core.testing.conformance.mode_tests import ModeTests
@@ -31,6 +32,7 @@ class CrashLaws(ModeTests):
         change, node = whole_change(self.world), self.world.node
 
         def empty() -> None:
+            node.restart_untold()
             node.dataplane.cleanup()
 
         empty()
@@ -69,14 +71,7 @@ class CrashLaws(ModeTests):
         tally = folder / "tally"
         tally.unlink(missing_ok=True)
         with self.started("never", folder, objects) as process:
-            assert process.stderr is not None
-            said = []
-            for line in process.stderr:
-                said.append(line)
-                if "first sync: " in line:
-                    break
-            else:
-                pytest.fail(f"it ended without a first sync:\n{''.join(said)}")
+            wait_for_first_sync(process)
         calls, operations = map(int, tally.read_text().split())
         return [
             *(f"call={number}" for number in spread(calls, MOST_CALLS)),
@@ -95,7 +90,11 @@ class CrashLaws(ModeTests):
 
     @contextlib.contextmanager
     def started(self, when: str, folder: Path, objects: Sequence[WatchedObject]) -> Iterator[subprocess.Popen[str]]:
-        """Start ``kproxy run`` on the node, told these objects; it is killed at the end at the latest."""
+        """Start ``kproxy run`` on the node, told these objects; it is killed at the end at the latest.
+
+        The test's own process is ended first: there is one writer at a time.
+        """
+        self.world.node.close()
         source = folder / "cluster.yaml"
         source.write_text(manifests(objects))
         cidrs = ",".join(str(each) for each in (self.world.lab.plan.pods_ipv4, self.world.lab.plan.pods_ipv6))
@@ -107,6 +106,22 @@ class CrashLaws(ModeTests):
         finally:
             process.kill()
             process.communicate()
+
+
+def wait_for_first_sync(process: subprocess.Popen[str]) -> None:
+    """Read its log until it has synced."""
+    assert process.stderr is not None
+    end = threading.Timer(PATIENCE, process.kill)
+    end.start()
+    said = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if "first sync: " in line:
+                return
+    finally:
+        end.cancel()
+    pytest.fail(f"no first sync in {PATIENCE:g} seconds:\n{''.join(said)}")
 
 
 def spread(count: int, most: int) -> list[int]:

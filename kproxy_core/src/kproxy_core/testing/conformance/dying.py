@@ -1,6 +1,6 @@
 """The kproxy command, but its process is killed in the midst of what it does to the kernel: ``kill -9`` of itself, on purpose.
 
-``python -m kproxy_core.testing.conformance.laws.dying WHEN TALLY run --source ...``. WHEN is ``call=N`` (just before the Nth call
+``python -m kproxy_core.testing.conformance.dying WHEN TALLY run --source ...``. WHEN is ``call=N`` (just before the Nth call
 by which the first plan is carried out: a message sent, a program started, a file written), ``operation=N`` (after N operations of
 it), ``plan`` (after it; also when there are not so many), or ``never``. TALLY is a file that gets the numbers of calls and
 operations of the first plan.
@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pluggy import PluginManager
+from attrs import evolve
 
-from kproxy_core.config.settings import Settings
-from kproxy_core.plugin import registry
 from kproxy_core.plugin.backend import AnyBackend, ApplyResult
+from kproxy_core.runtime import daemon
+from kproxy_core.runtime.control import Control
+from kproxy_core.runtime.options import DaemonOptions
 
 _CALLS = frozenset({"socket.sendto", "socket.sendmsg", "socket.connect", "subprocess.Popen", "os.posix_spawn", "os.exec"})
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -101,12 +102,12 @@ def main(arguments: Sequence[str]) -> None:
 
     when, tally, *command = arguments
     doom = Doom(when, Path(tally))
-    load = registry.load_backend
+    run = daemon.run_daemon
 
-    def load_doomed(mode: str, settings: Settings, plugins: PluginManager) -> AnyBackend:
-        return cast("AnyBackend", _Backend(load(mode, settings, plugins), doom))
+    def run_doomed(options: DaemonOptions, control: Control | None = None) -> int:
+        return run(evolve(options, backend=cast("AnyBackend", _Backend(options.backend, doom))), control)
 
-    registry.load_backend = load_doomed
+    daemon.run_daemon = run_doomed
     sys.addaudithook(doom.audit)
     kproxy(command)
 
