@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -23,6 +23,7 @@ from kproxy_core.kernel.netlink_socket import NetlinkSocket
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.wire import netlink, nfnetlink
 from kproxy_core.wire import nftables as nft_wire
+from kproxy_core.wire.errors import MalformedMessageError
 from kproxy_core.wire.netlink import Protocol
 from kproxy_core.wire.nfnetlink import Group, Subsystem
 from kproxy_core.wire.nftables import Chain, DataType, ElementCodec, Family, MessageKind, Set, SetFlag, Table
@@ -86,6 +87,25 @@ def test_a_listing_that_always_changes_is_an_error(namespace: int, nftables: Nft
             nftables.chains(Family.IPV4, "kproxy")
     monkeypatch.undo()
     assert len(nftables.elements(CODEC)) == len(list(keys))
+
+
+def test_a_listing_that_is_left_off_does_not_stand_in_the_way_of_the_next(namespace: int, nftables: NftSocket) -> None:
+    assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(SET), *CODEC.add_keys(KEYS)]).ok
+
+    def first(elements: Iterable[tuple[bytes, bytes]]) -> bytes:
+        return next(iter(elements))[0]
+
+    def none(elements: Iterable[tuple[bytes, bytes]]) -> bytes:
+        next(iter(elements))
+        raise MalformedMessageError("not as it should be")
+
+    assert nftables.collected(CODEC, first) in KEYS
+    with pytest.raises(MalformedMessageError) as caught:
+        nftables.collected(CODEC, none)
+    # While the error is kept, so is all that led to it.
+    assert caught.value
+    assert nftables.tables() == (TABLE,)
+    assert nftables.collected(CODEC, lambda elements: sorted(key for key, _ in elements)) == KEYS
 
 
 def test_an_answer_to_an_abandoned_request_is_passed_over(namespace: int, nftables: NftSocket) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import select
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 from kproxy_core.kernel import namespaces
@@ -30,7 +31,8 @@ _ANSWER_SIZE: Final = 1 << 17
 _FIRST_TYPE: Final = 0x10
 """Message types below are netlink's own."""
 _RECEIVE_BUFFER: Final = 4 << 20
-_DUMP_ATTEMPTS: Final = 10
+DUMP_ATTEMPTS: Final = 10
+"""How often a listing is tried that others disturb."""
 _ANSWER_TIMEOUT: Final = 10.0
 """Seconds; the kernel answers at once, so this only bounds a fault."""
 
@@ -184,31 +186,40 @@ class NetlinkSocket(Closing):
         Raises NetlinkError when the kernel refuses, DumpInterruptedError when what is listed changes all the time.
         """
         buffers = self.dump_buffers(kind, payload, what)
-        return [m for buffer in buffers for m in netlink.iter_messages(buffer) if m.type >= _FIRST_TYPE]
+        return [message for buffer in buffers for message in answers_in(buffer)]
 
     def dump_buffers(self, kind: int, payload: bytes, what: str) -> list[bytes]:
         """List objects: the answers as received, for a caller that reads them faster than one by one."""
-        for _ in range(_DUMP_ATTEMPTS):
-            buffers = self._dump_once(kind, payload, what)
-            if buffers is not None:
-                return buffers
-        raise DumpInterruptedError(f"{what}: it changed during each of {_DUMP_ATTEMPTS} attempts")
+        for _ in range(DUMP_ATTEMPTS):
+            with contextlib.suppress(DumpInterruptedError):
+                return list(self.dump_once(kind, payload, what))
+        raise DumpInterruptedError(f"{what}: it changed during each of {DUMP_ATTEMPTS} attempts")
 
-    def _dump_once(self, kind: int, payload: bytes, what: str) -> list[bytes] | None:
+    def dump_once(self, kind: int, payload: bytes, what: str) -> Generator[bytes, None, None]:
+        """Yield the answers as they arrive, so that they need not all be there together; close it if it is not read to its end.
+
+        Raises NetlinkError when the kernel refuses; DumpInterruptedError, at the end, when what is listed changed meanwhile: then
+        nothing of it is good.
+        """
         sequence = self.next_sequence()
         flags = MessageFlag.REQUEST | MessageFlag.DUMP
         self.send(netlink.message(kind, flags, sequence, payload), what)
-        buffers: list[bytes] = []
-        interrupted = False
-        while True:
+        end, interrupted = None, False
+        while end is None:
             buffer = self._awaited(what)
             end, own, broken = _survey(buffer, sequence)
             interrupted |= broken
             if own:
-                buffers.append(buffer)
-            if end is not None:
-                _raise_for(end, what)
-                return None if interrupted else buffers
+                try:
+                    yield buffer
+                except GeneratorExit:
+                    # The kernel begins no other dump on this socket before the end of this one has been taken.
+                    while end is None:
+                        end, _, _ = _survey(self._awaited(what), sequence)
+                    raise
+        _raise_for(end, what)
+        if interrupted:
+            raise DumpInterruptedError(f"{what}: it changed meanwhile")
 
     def _awaited(self, what: str) -> bytes:
         buffer = self._receive()
@@ -220,6 +231,11 @@ class NetlinkSocket(Closing):
         if buffer is None:
             raise netlink_error(what, errno.ETIMEDOUT)
         return buffer
+
+
+def answers_in(buffer: bytes) -> Iterator[Message]:
+    """Yield the messages of a buffer that are no control messages of netlink's own."""
+    return (message for message in netlink.iter_messages(buffer) if message.type >= _FIRST_TYPE)
 
 
 def _survey(buffer: bytes, sequence: int) -> tuple[Message | None, bool, bool]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
 from typing import Final, TypeVar
 
 from attrs import frozen
@@ -10,8 +12,9 @@ from attrs import frozen
 from kproxy_core.kernel.closing import Closing
 from kproxy_core.kernel.errors import DumpInterruptedError, NotFoundError, OutcomeUnknownError
 from kproxy_core.kernel.namespaces import Namespace
-from kproxy_core.kernel.netlink_socket import NetlinkSocket
+from kproxy_core.kernel.netlink_socket import NetlinkSocket, answers_in
 from kproxy_core.wire import netlink, nfnetlink
+from kproxy_core.wire.errors import RepeatedElementError
 from kproxy_core.wire.netlink import Acknowledgement, ControlType, Message, Protocol
 from kproxy_core.wire.nfnetlink import Family, Subsystem
 from kproxy_core.wire.nft_constants import MessageKind
@@ -189,18 +192,25 @@ class NftSocket(Closing):
     def elements(self, codec: ElementCodec) -> list[tuple[bytes, bytes]]:
         """The elements of a set as packed keys and data, in no particular order.
 
-        Wrap this and the next two in consistently(): the kernel does not say when a transaction came between (seen on 6.18),
+        Wrap this and the next three in consistently(): the kernel does not say when a transaction came between (seen on 6.18),
         and a listing may then lack elements that were there throughout.
         """
-        return self._all_once(codec, codec.decode, lambda pair: pair[0])
+        return self._listed(codec, lambda payloads: _once(payloads, codec.decode, lambda pair: pair[0]))
 
     def elements_with_comments(self, codec: ElementCodec) -> list[tuple[bytes, bytes, str | None]]:
         """As elements(), with the comments."""
-        return self._all_once(codec, codec.decode_with_comments, lambda item: item[0])
+        return self._listed(codec, lambda payloads: _once(payloads, codec.decode_with_comments, lambda item: item[0]))
 
     def full_elements(self, codec: ElementCodec) -> list[Element]:
         """The elements of any set, with all they have."""
-        return self._all_once(codec, decode_elements, lambda element: (element.key, element.key_end, element.flags))
+        return self._listed(codec, lambda payloads: _once(payloads, decode_elements, _identity))
+
+    def collected(self, codec: ElementCodec, collect: Callable[[Iterable[tuple[bytes, bytes]]], _T]) -> _T:
+        """What `collect` makes of a set's elements, given as by elements(), but one after the other: never all at once.
+
+        It has to raise RepeatedElementError when one comes twice, and is then called again.
+        """
+        return self._listed(codec, lambda payloads: collect(chain.from_iterable(map(codec.decode, payloads))))
 
     def element(self, codec: ElementCodec, key: bytes) -> Element | None:
         """One element by key; None when it is not there. Of an interval set: the interval that covers the key."""
@@ -210,23 +220,27 @@ class NftSocket(Closing):
             return None
         return next((element for m in answers for element in decode_elements(m.payload)), None)
 
-    def _all_once(
-        self, codec: ElementCodec, decode: Callable[[bytes], Iterable[_T]], identity: Callable[[_T], Hashable]
-    ) -> list[_T]:
-        """List elements until each is there once.
+    def _listed(self, codec: ElementCodec, collect: Callable[[Iterable[bytes]], _T]) -> _T:
+        """List elements until each is there once; `collect` gets the messages' payloads.
 
         For each buffer of a listing the kernel passes over as many elements as it has already told. When a large set was filled
         just before, it is still rearranging its hash table beside that (seen on 6.18), and then as many elements are missing as
         are there twice.
         """
-        what = f"list elements of {codec.set_name}"
+        number = nfnetlink.message_type(Subsystem.NFTABLES, MessageKind.GETSETELEM)
         wanted = netlink.string(1, codec.table) + netlink.string(2, codec.set_name)
+        what = f"list elements of {codec.set_name}"
+        why = ""
         for _ in range(_READ_ATTEMPTS):
-            messages = self._dump(MessageKind.GETSETELEM, codec.family, wanted, what)
-            found = [element for message in messages for element in decode(message.payload)]
-            if len(set(map(identity, found))) == len(found):
-                return found
-        raise DumpInterruptedError(f"{what}: some were there twice in each of {_READ_ATTEMPTS} attempts")
+            dump = self._netlink.dump_once(number, nfnetlink.family_header(codec.family) + wanted, what)
+            try:
+                with contextlib.closing(dump) as buffers:
+                    return collect(message.payload for buffer in buffers for message in answers_in(buffer))
+            except DumpInterruptedError:
+                why = "it changed"
+            except RepeatedElementError:
+                why = "some were there twice"
+        raise DumpInterruptedError(f"{what}: {why} during each of {_READ_ATTEMPTS} attempts")
 
     def _dump(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
         number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
@@ -235,6 +249,17 @@ class NftSocket(Closing):
     def _get(self, kind: MessageKind, family: Family, attributes: bytes, what: str) -> list[Message]:
         number = nfnetlink.message_type(Subsystem.NFTABLES, kind)
         return self._netlink.request(number, nfnetlink.family_header(family) + attributes, what)
+
+
+def _once(payloads: Iterable[bytes], decode: Callable[[bytes], Iterable[_T]], identity: Callable[[_T], Hashable]) -> list[_T]:
+    found = [element for payload in payloads for element in decode(payload)]
+    if len(set(map(identity, found))) != len(found):
+        raise RepeatedElementError("an element is there twice")
+    return found
+
+
+def _identity(element: Element) -> Hashable:
+    return element.key, element.key_end, element.flags
 
 
 def _operation_error(told: Acknowledgement, part: Sequence[Operation], sequence: int, offset: int) -> OperationError:

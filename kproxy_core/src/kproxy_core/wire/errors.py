@@ -1,4 +1,4 @@
-"""The two ways an encoding can fail."""
+"""The ways in which an encoding can fail."""
 
 
 class WireError(ValueError):
@@ -7,6 +7,10 @@ class WireError(ValueError):
 
 class EncodingError(WireError):
     """A value does not fit the format: the caller's fault."""
+
+
+class RepeatedElementError(WireError):
+    """A listing tells an element twice, and so leaves out another one."""
 
 
 class MalformedMessageError(WireError):

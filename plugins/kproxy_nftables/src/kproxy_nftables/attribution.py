@@ -13,13 +13,10 @@ from kproxy_nftables.objects import FAMILIES_BY_NAME, Key, Owned, Value
 
 def attribute(objects: Mapping[Key, Value]) -> Program[Key, Value]:
     """Make a Program of flat objects; what cannot be attributed is common, and so removed unless it is wanted."""
-    places: dict[str, list[tuple[Key, Value]]] = defaultdict(list)
-    for key, value in objects.items():
-        places[key[0]].append((key, value))
     fragments: dict[ServicePortKey, Fragment[Key, Value]] = {}
     common: dict[Key, Value] = {}
     for family_name, family in FAMILIES_BY_NAME.items():
-        by_id = _by_id(family_name, places, common)
+        by_id = _by_id(family_name, objects, common)
         for identity, owner in _owners(by_id).items():
             own = by_id.pop(identity)
             fragments[ServicePortKey(family, owner)] = Fragment(id=int.from_bytes(identity, sys.byteorder), own=own)
@@ -28,30 +25,22 @@ def attribute(objects: Mapping[Key, Value]) -> Program[Key, Value]:
     return Program(fragments=fragments, common=common)
 
 
-def _by_id(
-    family_name: str, places: Mapping[str, list[tuple[Key, Value]]], common: dict[Key, Value]
-) -> dict[bytes, dict[Key, Value]]:
+def _by_id(family_name: str, objects: Mapping[Key, Value], common: dict[Key, Value]) -> dict[bytes, dict[Key, Value]]:
     """Gather one family's elements by the packed id that they carry or that their frontend has; the rest goes to ``common``."""
     by_id: dict[bytes, dict[Key, Value]] = defaultdict(dict)
-    frontends: dict[str, dict[str | bytes, bytes]] = {}
-    for services in (sets.SERVICES, sets.NODE_PORT_SERVICES):
-        owned = [(key, value) for key, value in places.get(f"{family_name} {services}", ()) if isinstance(value, Owned)]
-        frontends[services] = {key[1]: value.data for key, value in owned}
-        for key, entry in owned:
-            by_id[entry.data][key] = entry
-    for place, items in places.items():
-        name_of_family, _, set_name = place.partition(" ")
-        if name_of_family != family_name or set_name in frontends:
-            continue
-        if set_name in sets.KEYED_BY_ID:
-            for key, value in items:
-                by_id[key[1][:4]][key] = value  # type: ignore[index]
-        elif set_name in sets.KEYED_BY_FRONTEND:
-            ids = frontends[sets.KEYED_BY_FRONTEND[set_name]]
-            for key, value in items:
-                (by_id[ids[key[1]]] if key[1] in ids else common)[key] = value
-        else:
-            common.update(items)
+    services = {f"{family_name} {name}": f"{family_name} {of}" for name, of in sets.KEYED_BY_FRONTEND.items()}
+    keyed_by_id = {f"{family_name} {name}" for name in sets.KEYED_BY_ID}
+    for key, value in objects.items():
+        place, name = key
+        if place in services:
+            owned = objects.get((services[place], name))
+            (by_id[owned.data] if isinstance(owned, Owned) else common)[key] = value
+        elif isinstance(value, Owned) and place.startswith(f"{family_name} "):
+            by_id[value.data][key] = value
+        elif place in keyed_by_id:
+            by_id[name[:4]][key] = value  # type: ignore[index]
+        elif place.partition(" ")[0] == family_name:
+            common[key] = value
     return by_id
 
 

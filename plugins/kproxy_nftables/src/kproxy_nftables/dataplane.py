@@ -205,7 +205,7 @@ class NftablesDataplane(Dataplane[Key, Value]):
                 else:
                     objects[place, element.key] = element.data if element.data is not None else b""
         elif place in numbered.PLACES:
-            found = numbered.gathered(self._socket.elements(codec))
+            found = self._socket.collected(codec, numbered.gathered)
             objects.update(((place, identity), packed) for identity, packed in found.items())
         else:
             objects.update(((place, key), data) for key, data in self._socket.elements(codec))

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final
 
 from kproxy_core.model.addresses import Family
+from kproxy_core.wire.errors import RepeatedElementError
 from kproxy_nftables import sets
 from kproxy_nftables.objects import FAMILY_NAMES, Key, Value
 
@@ -54,11 +55,27 @@ def spread(objects: Mapping[Key, Value]) -> dict[Key, Value]:
 
 
 def gathered(elements: Iterable[Pair]) -> dict[bytes, bytes]:
-    """Make objects by id of the elements of a map, given as key and data in any order."""
-    rows: dict[bytes, list[bytes]] = {}
+    """Make objects by id of the elements of a map, given as key and data in any order.
+
+    Raises RepeatedElementError when a key comes twice.
+    """
+    found: dict[bytes, bytearray] = {}
+    data = b""
     for key, data in elements:
-        rows.setdefault(key[:_NUMBER_SIZE], []).append(key[_NUMBER_SIZE:] + data)
-    return {identity: b"".join(sorted(found)) for identity, found in rows.items()}
+        identity = key[:_NUMBER_SIZE]
+        rows = found.get(identity)
+        if rows is None:
+            rows = found[identity] = bytearray()
+        rows += key[_NUMBER_SIZE:] + data
+    row = struct.Struct(f"{_NUMBER_SIZE}s{len(data)}s")
+    return {identity: _in_order(row.iter_unpack(rows)) for identity, rows in found.items()}
+
+
+def _in_order(rows: Iterable[Pair]) -> bytes:
+    ordered = sorted(rows)
+    if len(dict(ordered)) != len(ordered):
+        raise RepeatedElementError("a number is there twice under an id")
+    return b"".join(chain.from_iterable(ordered))
 
 
 class Elements(Mapping[str | bytes, object]):
