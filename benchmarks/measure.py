@@ -1,9 +1,11 @@
 """What every benchmark needs: a network namespace of its own, processor time, a table."""
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,6 +66,42 @@ def peak_memory() -> float:
     """
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@contextmanager
+def children_watched() -> Iterator[list[float]]:
+    """Gather the largest resident size, in MiB, that any program started by the body had, into a list of one number.
+
+    By looking every few milliseconds: what getrusage tells of a child begins with the size of the process that started it.
+    """
+    largest = [0.0]
+    done = threading.Event()
+
+    def look() -> None:
+        own = Path("/proc/self/exe").resolve()
+        while not done.wait(0.003):
+            for pid in _children_of_all_threads():
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    # Before it becomes another program it shares our memory.
+                    if Path(f"/proc/{pid}/exe").resolve() != own:
+                        status = Path(f"/proc/{pid}/status").read_text()
+                        largest[0] = max(largest[0], int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        done.set()
+        thread.join()
+
+
+def _children_of_all_threads() -> list[str]:
+    found: list[str] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += path.read_text().split()
+    return found
 
 
 @define

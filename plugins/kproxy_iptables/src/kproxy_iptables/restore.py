@@ -108,3 +108,8 @@ class RestoreTables:
 
     def __len__(self) -> int:
         return sum(map(len, self.changes))
+
+    @property
+    def touches_hooks(self) -> bool:
+        """Whether rules in built-in chains are added or deleted."""
+        return any(block.key[0].endswith(" hook") for change in self.changes for block in change.together)

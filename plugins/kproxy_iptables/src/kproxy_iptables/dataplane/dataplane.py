@@ -1,5 +1,6 @@
 """The tables and sets of the network namespace it was opened in, through iptables-restore, iptables-save and ipset's netlink."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +27,11 @@ from kproxy_iptables.dataplane.node import chosen, features_here
 from kproxy_iptables.dataplane.steps import ROUTE_LOCALNET_CHAIN, Hands, StepRefusedError, carry_out, destroy_set, is_written, log
 from kproxy_iptables.dataplane.watching import DriftWatch
 from kproxy_iptables.objects import OTHER_VARIANT, ROUTE_LOCALNET, SET_PREFIXES, SETTING, TABLES, VERSIONS, Key, Value
-from kproxy_iptables.plan import FIXED_SETS, Step, WriteSetting
+from kproxy_iptables.plan import FIXED_SETS, AddElements, DeleteElements, DestroySet, MakeSet, Step, WriteSetting
 from kproxy_iptables.scaffold import INPUT, Features
 
 MODE: Final = "iptables"
+_CHANGING_SETS: Final = (MakeSet, DestroySet, AddElements, DeleteElements)
 
 
 class IptablesDataplane(Dataplane[Key, Value]):
@@ -109,7 +111,9 @@ class IptablesDataplane(Dataplane[Key, Value]):
         """Carry out the steps in order, up to the first that is refused."""
         done = 0
         try:
-            with self._programs.at_home(), self._watch.changing():
+            sets_change = any(isinstance(step, _CHANGING_SETS) for step in plan)
+            watched = self._watch.changing_sets() if sets_change else contextlib.nullcontext()
+            with self._programs.at_home(), watched:
                 for step in plan:
                     done += carry_out(self._hands, step)
         except StepRefusedError as error:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 from attrs import evolve, frozen
 
@@ -54,18 +54,26 @@ class StepRefusedError(Exception):
         self.failures = failures
 
 
+class Writing(Protocol):
+    """Surrounds the writing of tables, see :meth:`~kproxy_iptables.dataplane.watching.Watch.writing`."""
+
+    def __call__(self, transactions: int, *, hooks: bool) -> AbstractContextManager[None]:
+        """Be told what is about to be written."""
+        ...
+
+
 @frozen(kw_only=True)
 class Hands:
     """What steps are carried out with.
 
-    ``writing`` is told how many transactions a text has, and surrounds its writing. ``unwritable`` gathers kernel settings that
-    may not be written here.
+    ``writing`` surrounds the writing of tables; it is told how many transactions that takes, and whether rules in built-in chains
+    are among it. ``unwritable`` gathers kernel settings that may not be written here.
     """
 
     programs: IptablesPrograms
     ipset: IpSetSocket
     failed_texts: FailedTexts
-    writing: Callable[[int], AbstractContextManager[None]]
+    writing: Writing
     clear_variant: Callable[[Variant], None]
     unwritable: set[str]
 
@@ -100,7 +108,7 @@ def carry_out(hands: Hands, step: Step) -> int:  # noqa: PLR0911 - one for each 
 
 def _restore(hands: Hands, step: RestoreTables) -> int:
     text = write(step.changes, _LINES_AT_ONCE if hands.programs.variant is Variant.NFT else None)
-    with hands.writing(text.transactions):
+    with hands.writing(text.transactions, hooks=step.touches_hooks):
         done = hands.programs.restore(step.family, text.text, wait=LOCK_PATIENCE)
     if done.ok:
         return len(step)
@@ -220,7 +228,7 @@ def is_written(hands: Hands) -> bool:
 
 def _mark_setting(hands: Hands, verb: str) -> None:
     line = f":{ROUTE_LOCALNET_CHAIN} - [0:0]" if verb == "add" else f"-X {ROUTE_LOCALNET_CHAIN}"
-    with hands.writing(1):
+    with hands.writing(1, hooks=False):
         done = hands.programs.restore(Family.IPV4, f"*filter\n{line}\nCOMMIT\n", wait=LOCK_PATIENCE)
     if not done.ok:
         raise KernelError(done.message)

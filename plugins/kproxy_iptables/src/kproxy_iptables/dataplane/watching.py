@@ -38,8 +38,11 @@ class Watch(Closing):
         """Forget all suspicion: the tables are about to be read."""
 
     @abstractmethod
-    def writing(self, transactions: int) -> AbstractContextManager[None]:
-        """What happens inside is our own doing, so many transactions; earlier suspicion stays."""
+    def writing(self, transactions: int, *, hooks: bool) -> AbstractContextManager[None]:
+        """What happens inside is our own doing, so many transactions, with rules in built-in chains or without.
+
+        Earlier suspicion stays.
+        """
 
     @abstractmethod
     def suspects(self) -> bool:
@@ -81,7 +84,7 @@ class NftTables(Watch):
         self._hooks = self._count_hooks()
 
     @contextmanager
-    def writing(self, transactions: int) -> Iterator[None]:
+    def writing(self, transactions: int, *, hooks: bool) -> Iterator[None]:
         """Not listen meanwhile, so that the kernel builds no message for each rule; then account for our own transactions."""
         self._watch.leave()
         first = self._watch.generation
@@ -89,7 +92,8 @@ class NftTables(Watch):
             yield
         finally:
             self._watch.join((first + number) % (1 << 32) for number in range(1, transactions + 1))
-            self._hooks = self._count_hooks()
+            if hooks:
+                self._hooks = self._count_hooks()
 
     def suspects(self) -> bool:
         """Every transaction of others is a suspicion."""
@@ -140,9 +144,9 @@ class LegacySizes(Watch):
         self._is_suspected = False
 
     @contextmanager
-    def writing(self, transactions: int) -> Iterator[None]:
+    def writing(self, transactions: int, *, hooks: bool) -> Iterator[None]:
         """Remember the new sizes, and whether the old ones were as they should be."""
-        del transactions
+        del transactions, hooks
         self._is_suspected = self.suspects()
         try:
             yield
@@ -174,8 +178,8 @@ class LegacySizes(Watch):
 class DriftWatch(Closing):
     """Puts together what is known of tables and sets, and how often it may be looked into.
 
-    ``settle`` before everything is read and tell with ``has_read`` what that took; have all writing done inside ``changing``, and
-    that of tables inside ``writing``, too.
+    ``settle`` before everything is read and tell with ``has_read`` what that took; change sets inside ``changing_sets``, tables
+    inside ``writing``.
     """
 
     def __init__(self, programs: IptablesPrograms, ipset: IpSetSocket, families: Iterable[Family]) -> None:
@@ -207,7 +211,7 @@ class DriftWatch(Closing):
         self._read_at, self._read_cost = time.monotonic(), cost
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing_sets(self) -> Iterator[None]:
         """What happens to sets inside is our own doing; earlier suspicion stays."""
         self._are_sets_suspected = self._do_sets_differ()
         try:
@@ -215,9 +219,9 @@ class DriftWatch(Closing):
         finally:
             self._sets = self._sizes_of_sets()
 
-    def writing(self, transactions: int) -> AbstractContextManager[None]:
-        """What happens to tables inside is our own doing, so many transactions; earlier suspicion stays."""
-        return self._tables.writing(transactions)
+    def writing(self, transactions: int, *, hooks: bool) -> AbstractContextManager[None]:
+        """What happens to tables inside is our own doing, see :meth:`Watch.writing`."""
+        return self._tables.writing(transactions, hooks=hooks)
 
     def suspects(self) -> bool:
         """Whether anybody else may have changed anything since it was settled."""
