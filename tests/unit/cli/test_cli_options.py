@@ -41,7 +41,8 @@ def complaint(*arguments: str) -> str:
 def test_without_options_everything_is_as_settings_has_it_but_for_the_nodes_name() -> None:
     made = settings()
     assert made.node_name
-    assert attrs.evolve(made, node_name="") == Settings()
+    assert made.mode_options == {"iptables.localhostNodePorts": "true"}
+    assert attrs.evolve(made, node_name="", mode_options={}) == Settings()
 
 
 def test_every_option_has_its_setting() -> None:
@@ -56,6 +57,7 @@ def test_every_option_has_its_setting() -> None:
         "--nodeport-addresses=all",
         "--masquerade-all",
         "--masquerade-bit=7",
+        "--iptables-localhost-nodeports=false",
         "--no-external-ips",
         "--protected-ports=2222",
         "--min-sync-period=500ms",
@@ -76,9 +78,9 @@ def test_every_option_has_its_setting() -> None:
         min_sync_period=0.5,
         sync_period=60.0,
         protected_ports=frozenset({2222}),
+        mode_options={"iptables.localhostNodePorts": "false"},
     )
-    unset = {"mode_options"}
-    assert {a.name for a in attrs.fields(Settings)} == unset | {
+    assert {a.name for a in attrs.fields(Settings)} == {
         a.name for a in attrs.fields(Settings) if getattr(made, a.name) != getattr(Settings(), a.name)
     }
 

@@ -106,7 +106,7 @@ class PaperKernel:
 
     def _check(self, chains: dict[str, list[str]], rule: str) -> None:
         words = rule.split(" ")
-        target = words[words.index("-j") + 1]
+        target = words[words.index("-j" if "-j" in words else "-g") + 1]
         assert target in chains or not target.startswith("KPROXY-"), rule
         for option in ("--match-set", "--add-set"):
             if option in words:

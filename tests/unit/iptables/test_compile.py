@@ -235,6 +235,22 @@ def test_nobody_is_forwarded(what: Disposition, word: str) -> None:
     assert elements(fragment) == {f"KPROXY-4-{word}": 1, f"KPROXY-4-NP-{word}": 2, "KPROXY-4-CLUSTER-IPS": 1}
 
 
+@pytest.mark.parametrize(
+    ("dispositions", "address", "noted"),
+    [
+        pytest.param(ELSEWHERE, "10.244.2.1", 1, id="it is"),
+        pytest.param(ELSEWHERE, "192.0.2.80", 0, id="it is not"),
+        pytest.param((Drop(), Drop(), Drop()), "10.244.2.1", 0, id="nobody is forwarded"),
+    ],
+)
+def test_frontends_that_are_their_own_endpoints(
+    dispositions: tuple[Disposition, Disposition, Disposition], address: str, noted: int
+) -> None:
+    frontend = rule(*dispositions, kind=FrontendKind.EXTERNAL_IP, address=parse_address(address))
+    port = service_port(frontend, of=endpoints("10.244.2.1", "10.244.2.2", port=80))
+    assert elements(compile_port(port, NODE)).get("KPROXY-4-SELF", 0) == noted
+
+
 def test_source_ranges_are_elements() -> None:
     ranges = tuple(map(parse_network, ("10.0.0.0/9", "10.128.0.0/9", "192.0.2.7/32", "2001:db8::/32")))
     restricted = rule(*EVERYWHERE, kind=FrontendKind.LOAD_BALANCER, address=VIP, restricted=True)

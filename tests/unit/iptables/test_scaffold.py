@@ -76,14 +76,16 @@ def test_node_ports_of_every_address() -> None:
 
 
 def test_x1_loopback_is_guarded_and_opened_only_if_it_is_wanted() -> None:
-    guard = "! -s 127.0.0.0/8 -d 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+    guard = "-d 127.0.0.0/8 ! -i lo -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
     wanted = NodeContext(node_port_any=True, loopback_node_ports=LOOPBACK)
     made = scaffold(wanted, Features())
-    assert rules(made, "KPROXY-INPUT", "filter")[0] == guard
+    assert rules(made, "KPROXY-INPUT", "filter")[:2] == (guard, guard.replace("-d", "-s"))
+    assert "-s 127.0.0.0/8 -j DROP" in rules(made, "KPROXY-FORWARD", "filter")
     assert made[SETTING, ROUTE_LOCALNET] == "1"
     for node, features in ((wanted, Features(localhost_node_ports=False)), (NodeContext(node_port_any=True), Features())):
         made = scaffold(node, features)
-        assert guard not in rules(made, "KPROXY-INPUT", "filter")
+        assert len(rules(made, "KPROXY-INPUT", "filter")) == 1
+        assert "-s 127.0.0.0/8 -j DROP" not in rules(made, "KPROXY-FORWARD", "filter")
         assert (SETTING, ROUTE_LOCALNET) not in made
         assert rules(made, "KPROXY-OUTPUT")[-1].startswith("! -d 127.0.0.0/8 ")
 
@@ -110,6 +112,16 @@ def test_packets_that_conntrack_calls_invalid() -> None:
     drop = "-m conntrack --ctstate INVALID -j DROP"
     assert drop in rules(scaffold(NodeContext(), Features()), "KPROXY-FORWARD", "filter")
     assert drop not in rules(scaffold(NodeContext(), Features(drop_invalid=False)), "KPROXY-FORWARD", "filter")
+
+
+def test_frontends_that_are_their_own_endpoints_are_let_through_for_whom_they_are_forwarded() -> None:
+    made = scaffold(NodeContext(local_detector=networks(PODS[0])), Features())
+    firewall = rules(made, "KPROXY-FIREWALL", "filter")
+    leading = "-m set --match-set KPROXY-4-SELF dst,dst -g KPROXY-FIREWALL-SELF"
+    drop = "-m set --match-set KPROXY-4-DROP dst,dst -j DROP"
+    assert firewall.index(leading) == firewall.index(drop) - 1
+    inside = ("-s 10.244.0.0/16 -j RETURN", "-m addrtype --src-type LOCAL -j RETURN")
+    assert rules(made, "KPROXY-FIREWALL-SELF", "filter") == (*inside, drop)
 
 
 def test_unallocated_addresses_are_dropped_last() -> None:

@@ -88,6 +88,12 @@ def test_loopback_addresses_that_are_chosen_for_node_ports(given: Any, everywher
     assert [str(network) for network in found.loopback_node_ports] == expected
 
 
+def test_a_primary_address_that_is_a_loopback_address() -> None:
+    """An odd thing to choose, but where nothing else is chosen, nothing else answers."""
+    found = context(bind_address=parse_address("127.0.0.1"), node_port_addresses=NodePortScope.PRIMARY)
+    assert [str(network) for network in found.loopback_node_ports] == ["127.0.0.1/32"]
+
+
 @pytest.mark.parametrize(
     ("given", "everywhere", "expected"),
     [

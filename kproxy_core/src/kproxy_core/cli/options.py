@@ -180,6 +180,14 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     ),
     alias("--iptables-masquerade-bit", "masquerade_bit", type=click.IntRange(0, 31)),
     click.option(
+        "--iptables-localhost-nodeports",
+        type=bool,
+        metavar="true|false",
+        default=True,
+        show_default="true",
+        help="Whether NodePorts answer on 127.0.0.1, in mode iptables.",
+    ),
+    click.option(
         "--external-ips/--no-external-ips",
         "external_ips_allowed",
         default=True,
@@ -262,6 +270,7 @@ def settings_from(context: click.Context, given: Mapping[str, Any]) -> Settings:
         protected_ports=given["protected_ports"],
         min_sync_period=least,
         sync_period=longest,
+        mode_options={"iptables.localhostNodePorts": str(given["iptables_localhost_nodeports"]).lower()},
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from kproxy_core.config.settings import DetectLocalMode, NodePortScope, Settings
-from kproxy_core.model.addresses import Address, Family, Network, collapse, parse_network
+from kproxy_core.model.addresses import Address, Family, Network, collapse, host_network, parse_network
 from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.objects import Node
 from kproxy_core.model.snapshot import ClusterSnapshot, Kind
@@ -36,7 +36,7 @@ def node_context(
         addresses=tuple(sorted(addresses)),
         node_port_addresses=tuple(sorted(set(answering))),
         node_port_any=everywhere,
-        loopback_node_ports=_loopback_node_ports(settings, node_ports_everywhere),
+        loopback_node_ports=_loopback_node_ports(snapshot.node, settings, node_ports_everywhere),
         local_detector=_local_detector(snapshot.node, settings),
         service_cidrs=collapse([network for cidr in snapshot.service_cidrs.values() for network in cidr.cidrs]),
         masquerade_bit=settings.masquerade_bit,
@@ -51,6 +51,11 @@ def primary_addresses(node: Node | None, interfaces: Sequence[Address], settings
     It is the first of the Node's internal, then external addresses, as kube-proxy has it; ``bind_address``, unless unspecified,
     overrides that of its family. Without a Node object the first interface address stands in.
     """
+    return tuple(address for address in _first_addresses(node, interfaces, settings) if _counts(address))
+
+
+def _first_addresses(node: Node | None, interfaces: Sequence[Address], settings: Settings) -> Iterator[Address]:
+    """The same with such addresses as nobody reaches, loopback ones for example."""
     candidates: Iterable[Address] = _reported(node) if node else interfaces
     first: dict[Family, Address] = {}
     bound = settings.bind_address
@@ -58,7 +63,7 @@ def primary_addresses(node: Node | None, interfaces: Sequence[Address], settings
         first[bound.family] = bound
     for address in candidates:
         first.setdefault(address.family, address)
-    return tuple(address for _, address in sorted(first.items()) if _counts(address))
+    yield from (address for _, address in sorted(first.items()))
 
 
 def _reported(node: Node | None) -> tuple[Address, ...]:
@@ -96,17 +101,17 @@ def _node_port_addresses(
             return False, [address for address in interfaces if any(address in network for network in ranges)]
 
 
-def _loopback_node_ports(settings: Settings, node_ports_everywhere: bool) -> tuple[Network, ...]:
+def _loopback_node_ports(node: Node | None, settings: Settings, node_ports_everywhere: bool) -> tuple[Network, ...]:
     """Which of the loopback addresses, every one of which is the node's own, are chosen for NodePorts."""
     match _scope(settings, node_ports_everywhere):
         case NodePortScope.ALL:
             return _LOOPBACK
         case NodePortScope.PRIMARY:
-            return ()
+            ranges: Iterable[Network] = map(host_network, _first_addresses(node, (), settings))
         case _:
+            assert isinstance(settings.node_port_addresses, tuple)
             ranges = settings.node_port_addresses
-            assert isinstance(ranges, tuple)
-            return collapse([common for chosen in ranges for network in _LOOPBACK if (common := _common(chosen, network))])
+    return collapse([common for chosen in ranges for network in _LOOPBACK if (common := _common(chosen, network))])
 
 
 def _common(one: Network, other: Network) -> Network | None:

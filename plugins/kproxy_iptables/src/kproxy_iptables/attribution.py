@@ -13,7 +13,7 @@ from kproxy_iptables.objects import ENDPOINT_CHAIN, FAMILIES, PORT_CHAINS, Key, 
 _COMMENT: Final = re.compile(r'--comment "([^"]*)"')
 _CLIENTS: Final = re.compile(r"--add-set (\S+) src")
 _WORDS: Final = {protocol.name.lower(): protocol for protocol in Protocol}
-_OF_FRONTENDS: Final = (sets.REJECT, sets.DROP, sets.RESTRICTED, sets.SOURCES)
+_OF_FRONTENDS: Final = (sets.REJECT, sets.DROP, sets.SELF, sets.RESTRICTED, sets.SOURCES)
 _OF_NODE_PORTS: Final = (sets.NODE_PORT_REJECT, sets.NODE_PORT_DROP)
 
 

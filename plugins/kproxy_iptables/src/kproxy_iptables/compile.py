@@ -7,7 +7,7 @@ addresses straight from the tree. So one endpoint more is one chain written anew
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from kproxy_core.model.addresses import collapse
+from kproxy_core.model.addresses import Address, collapse
 from kproxy_core.model.names import ServicePortName
 from kproxy_core.model.state import (
     Drop,
@@ -62,6 +62,7 @@ def compile_port(port: ServicePort, node: NodeContext) -> Fragment[Key, Value]:
         found = way(rule, node, port.family)
         _lead_to(port, rule, _target(port.name, found, picking, own, place), own, shared)
         _refuse(port, rule, own)
+        _admit_itself(port, rule, own)
         if rule.frontend.kind is FrontendKind.CLUSTER_IP and rule.frontend.address is not None:
             shared[sets.set_name(port.family, sets.CLUSTER_IPS), bytes(rule.frontend.address)] = b""
         if rule.restricted:
@@ -187,6 +188,15 @@ def _refuse(port: ServicePort, rule: FrontendRule, own: Objects) -> None:
     else:
         name = sets.set_name(port.family, sets.REJECT if rejects else sets.DROP)
         own[name, sets.frontend_key(address, protocol, rule.frontend.port)] = b""
+
+
+def _admit_itself(port: ServicePort, rule: FrontendRule, own: Objects) -> None:
+    """Note a frontend that may be translated to itself, lest it be refused or dropped for those who are forwarded."""
+    address, number = rule.frontend.address, rule.frontend.port
+    forwards = any(isinstance(each, Forward) for each in (rule.from_local_pod, rule.from_node, rule.from_outside))
+    if forwards and any(endpoint.address == address and endpoint.port == number for endpoint in port.endpoints.reachable):
+        key = sets.frontend_key(address or Address(), port.name.protocol, number)
+        own[sets.set_name(port.family, sets.SELF), key] = b""
 
 
 def _restrict(port: ServicePort, rule: FrontendRule, own: Objects) -> None:

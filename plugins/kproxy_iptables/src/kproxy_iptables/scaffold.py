@@ -13,7 +13,7 @@ from kproxy_core.model.addresses import Family
 from kproxy_core.model.state import NodeContext
 from kproxy_iptables import sets, tree
 from kproxy_iptables.objects import ROUTE_LOCALNET, SETTING, VERSIONS, Key, Value, host
-from kproxy_iptables.origins import MARK_OTHERS, joined, local_pod_matches, mark, unmark
+from kproxy_iptables.origins import FROM_NODE, MARK_OTHERS, joined, local_pod_matches, mark, unmark
 
 PREROUTING: Final = "KPROXY-PREROUTING"
 OUTPUT: Final = "KPROXY-OUTPUT"
@@ -22,6 +22,7 @@ INPUT: Final = "KPROXY-INPUT"
 FORWARD: Final = "KPROXY-FORWARD"
 FIREWALL: Final = "KPROXY-FIREWALL"
 FIREWALL_NODE_PORTS: Final = "KPROXY-FIREWALL-NP"
+FIREWALL_SELF: Final = "KPROXY-FIREWALL-SELF"
 REFUSE: Final = "KPROXY-REFUSE"
 
 HOOKS: Final = {
@@ -147,12 +148,18 @@ def _filter(family: Family, node: NodeContext, features: Features) -> dict[str, 
     firewall = f"{_UNTRANSLATED} -j {FIREWALL}"
     return {
         INPUT: (*_guard_loopback(family, node, features), firewall),
-        FORWARD: tuple(_forward(node.masquerade_bit, features, firewall)),
+        FORWARD: tuple(_forward(family, node, features, firewall)),
         OUTPUT: (firewall,),
         FIREWALL: tuple(_firewall(family, node, features)),
         FIREWALL_NODE_PORTS: (
             f"-m set --match-set {sets.set_name(family, sets.NODE_PORT_REJECT)} dst,dst -j {REFUSE}",
             f"-m set --match-set {sets.set_name(family, sets.NODE_PORT_DROP)} dst,dst -j DROP",
+        ),
+        # Translated to itself, a packet looks untranslated. A return is to where FIREWALL was called from: the packet passes.
+        FIREWALL_SELF: (
+            *(joined(match, "-j RETURN") for match in local_pod_matches(family, node.local_detector)),
+            f"{FROM_NODE} -j RETURN",
+            f"-m set --match-set {sets.set_name(family, sets.DROP)} dst,dst -j DROP",
         ),
         # RST for TCP, since an ICMP error alone is lost on a socket that is locked.
         REFUSE: (
@@ -163,17 +170,28 @@ def _filter(family: Family, node: NodeContext, features: Features) -> dict[str, 
 
 
 def _guard_loopback(family: Family, node: NodeContext, features: Features) -> Iterator[str]:
-    """Keep neighbours from 127.0.0.1, which route_localnet opens to them (CVE-2020-8558)."""
-    if family is Family.IPV4 and _localhost_matches(node, features):
-        loopback = _LOOPBACK[family]
-        yield f"! -s {loopback} -d {loopback} -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+    """Keep neighbours from 127.0.0.1, which route_localnet opens to them (CVE-2020-8558), and from posing as it.
+
+    What comes in by the loopback interface is this node's own, from whatever address.
+    """
+    if _opens_loopback(family, node, features):
+        loopback, new = _LOOPBACK[family], "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT"
+        yield f"-d {loopback} ! -i lo {new} -j DROP"
+        yield f"-s {loopback} ! -i lo {new} -j DROP"
 
 
-def _forward(bit: int, features: Features, firewall: str) -> Iterator[str]:
+def _opens_loopback(family: Family, node: NodeContext, features: Features) -> bool:
+    return family is Family.IPV4 and bool(_localhost_matches(node, features))
+
+
+def _forward(family: Family, node: NodeContext, features: Features, firewall: str) -> Iterator[str]:
     """Forward what Services need also where the host's policy forwards nothing (Docker's, say), as kube-proxy does."""
+    bit = node.masquerade_bit
     yield "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
     if features.drop_invalid:
         yield "-m conntrack --ctstate INVALID -j DROP"
+    if _opens_loopback(family, node, features):
+        yield f"-s {_LOOPBACK[family]} -j DROP"
     yield firewall
     yield f"-m mark --mark {1 << bit:#x}/{1 << bit:#x} -j ACCEPT"
 
@@ -184,6 +202,7 @@ def _firewall(family: Family, node: NodeContext, features: Features) -> Iterator
 
     yield f"-m set --match-set {name(sets.RESTRICTED)} dst,dst -m set ! --match-set {name(sets.SOURCES)} dst,dst,src -j DROP"
     yield f"-m set --match-set {name(sets.REJECT)} dst,dst -j {REFUSE}"
+    yield f"-m set --match-set {name(sets.SELF)} dst,dst -g {FIREWALL_SELF}"
     yield f"-m set --match-set {name(sets.DROP)} dst,dst -j DROP"
     for match in _own_node_port_matches(family, node, features):
         yield f"{match} -j {FIREWALL_NODE_PORTS}"

@@ -17,6 +17,8 @@ REJECT: Final = "REJECT"
 """Frontends to be refused."""
 DROP: Final = "DROP"
 """Frontends to be dropped for whoever was not forwarded."""
+SELF: Final = "SELF"
+"""Frontends that are their own endpoints: such a translation changes nothing, and conntrack does not call it one."""
 RESTRICTED: Final = "RESTRICTED"
 """Frontends that have source ranges."""
 SOURCES: Final = "SOURCES"
@@ -30,6 +32,7 @@ _TYPES: Final = {
     HAIRPIN: SetType.HASH_IP_PORT_IP,
     REJECT: SetType.HASH_IP_PORT,
     DROP: SetType.HASH_IP_PORT,
+    SELF: SetType.HASH_IP_PORT,
     RESTRICTED: SetType.HASH_IP_PORT,
     SOURCES: SetType.HASH_IP_PORT_NET,
     NODE_PORT_REJECT: SetType.HASH_NET_PORT,
