@@ -251,6 +251,11 @@ def test_frontends_that_are_their_own_endpoints(
     assert elements(compile_port(port, NODE)).get("KPROXY-4-SELF", 0) == noted
 
 
+def test_a_node_port_that_is_an_endpoint() -> None:
+    port = service_port(rule(*ELSEWHERE, kind=FrontendKind.NODE_PORT, address=None), of=endpoints("10.244.2.1", port=30080))
+    assert elements(compile_port(port, NODE)) == {"KPROXY-4-NP-DROP": 2, "KPROXY-4-NP-SELF": 1}
+
+
 def test_source_ranges_are_elements() -> None:
     ranges = tuple(map(parse_network, ("10.0.0.0/9", "10.128.0.0/9", "192.0.2.7/32", "2001:db8::/32")))
     restricted = rule(*EVERYWHERE, kind=FrontendKind.LOAD_BALANCER, address=VIP, restricted=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kproxy_core.model.addresses import Family, parse_address
+from kproxy_core.model.addresses import Address, Family, parse_address
 from kproxy_core.model.names import Protocol, ServicePortKey, ServicePortName, parse_service_port_name
 from kproxy_core.program.program import Fragment, Program
 from kproxy_iptables import sets
@@ -80,6 +80,7 @@ def _frontends(family: Family, rule: str) -> Iterator[bytes]:
             yield sets.frontend_key(address, protocol, port)
         else:
             yield from sets.node_port_keys(family, protocol, port)
+            yield sets.frontend_key(Address(), protocol, port)
     except (ValueError, KeyError, IndexError):
         return  # not of our making
 
@@ -90,9 +91,12 @@ def _element_owners(
     size = family.bits // 8 + 3
     lengths = {sets.set_name(family, word): size for word in _OF_FRONTENDS}
     lengths.update((sets.set_name(family, word), size + 1) for word in _OF_NODE_PORTS)
+    # Of a NodePort's own endpoints the address says nothing.
+    starts = {sets.set_name(family, sets.NODE_PORT_SELF): family.bits // 8}
+    lengths.update(dict.fromkeys(starts, size))
     for key in objects:
         place, name = key
         if place in lengths and isinstance(name, bytes):
-            owner = by_frontend.get(name[: lengths[place]])
+            owner = by_frontend.get(name[starts.get(place, 0) : lengths[place]])
             if owner is not None:
                 yield key, owner

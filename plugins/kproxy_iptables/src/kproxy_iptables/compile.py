@@ -7,7 +7,7 @@ addresses straight from the tree. So one endpoint more is one chain written anew
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from kproxy_core.model.addresses import Address, collapse
+from kproxy_core.model.addresses import collapse
 from kproxy_core.model.names import ServicePortName
 from kproxy_core.model.state import (
     Drop,
@@ -192,11 +192,12 @@ def _refuse(port: ServicePort, rule: FrontendRule, own: Objects) -> None:
 
 def _admit_itself(port: ServicePort, rule: FrontendRule, own: Objects) -> None:
     """Note a frontend that may be translated to itself, lest it be refused or dropped for those who are forwarded."""
-    address, number = rule.frontend.address, rule.frontend.port
     forwards = any(isinstance(each, Forward) for each in (rule.from_local_pod, rule.from_node, rule.from_outside))
-    if forwards and any(endpoint.address == address and endpoint.port == number for endpoint in port.endpoints.reachable):
-        key = sets.frontend_key(address or Address(), port.name.protocol, number)
-        own[sets.set_name(port.family, sets.SELF), key] = b""
+    address, number = rule.frontend.address, rule.frontend.port
+    name = sets.set_name(port.family, sets.NODE_PORT_SELF if address is None else sets.SELF)
+    for endpoint in port.endpoints.reachable if forwards else ():
+        if endpoint.port == number and address in (None, endpoint.address):
+            own[name, sets.frontend_key(endpoint.address, port.name.protocol, number)] = b""
 
 
 def _restrict(port: ServicePort, rule: FrontendRule, own: Objects) -> None:

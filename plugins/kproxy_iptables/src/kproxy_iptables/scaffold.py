@@ -23,6 +23,7 @@ FORWARD: Final = "KPROXY-FORWARD"
 FIREWALL: Final = "KPROXY-FIREWALL"
 FIREWALL_NODE_PORTS: Final = "KPROXY-FIREWALL-NP"
 FIREWALL_SELF: Final = "KPROXY-FIREWALL-SELF"
+FIREWALL_NODE_PORT_SELF: Final = "KPROXY-FIREWALL-NP-SELF"
 REFUSE: Final = "KPROXY-REFUSE"
 
 HOOKS: Final = {
@@ -151,16 +152,13 @@ def _filter(family: Family, node: NodeContext, features: Features) -> dict[str, 
         FORWARD: tuple(_forward(family, node, features, firewall)),
         OUTPUT: (firewall,),
         FIREWALL: tuple(_firewall(family, node, features)),
+        FIREWALL_SELF: tuple(_let_through(family, node, sets.DROP)),
         FIREWALL_NODE_PORTS: (
+            f"-m set --match-set {sets.set_name(family, sets.NODE_PORT_SELF)} dst,dst -g {FIREWALL_NODE_PORT_SELF}",
             f"-m set --match-set {sets.set_name(family, sets.NODE_PORT_REJECT)} dst,dst -j {REFUSE}",
             f"-m set --match-set {sets.set_name(family, sets.NODE_PORT_DROP)} dst,dst -j DROP",
         ),
-        # Translated to itself, a packet looks untranslated. A return is to where FIREWALL was called from: the packet passes.
-        FIREWALL_SELF: (
-            *(joined(match, "-j RETURN") for match in local_pod_matches(family, node.local_detector)),
-            f"{FROM_NODE} -j RETURN",
-            f"-m set --match-set {sets.set_name(family, sets.DROP)} dst,dst -j DROP",
-        ),
+        FIREWALL_NODE_PORT_SELF: tuple(_let_through(family, node, sets.NODE_PORT_DROP)),
         # RST for TCP, since an ICMP error alone is lost on a socket that is locked.
         REFUSE: (
             "-p tcp -j REJECT --reject-with tcp-reset",
@@ -194,6 +192,16 @@ def _forward(family: Family, node: NodeContext, features: Features, firewall: st
         yield f"-s {_LOOPBACK[family]} -j DROP"
     yield firewall
     yield f"-m mark --mark {1 << bit:#x}/{1 << bit:#x} -j ACCEPT"
+
+
+def _let_through(family: Family, node: NodeContext, dropped: str) -> Iterator[str]:
+    """Let inside traffic pass to what may have been translated to itself, and thus looks untranslated.
+
+    These chains are gone to, not jumped to: a return passes over the rest of the rules that refuse.
+    """
+    yield from (joined(match, "-j RETURN") for match in local_pod_matches(family, node.local_detector))
+    yield f"{FROM_NODE} -j RETURN"
+    yield f"-m set --match-set {sets.set_name(family, dropped)} dst,dst -j DROP"
 
 
 def _firewall(family: Family, node: NodeContext, features: Features) -> Iterator[str]:

@@ -23,6 +23,8 @@ RESTRICTED: Final = "RESTRICTED"
 """Frontends that have source ranges."""
 SOURCES: Final = "SOURCES"
 """Frontends with the ranges that may come there."""
+NODE_PORT_SELF: Final = "NP-SELF"
+"""The same for NodePorts, by the endpoint's address."""
 NODE_PORT_REJECT: Final = "NP-REJECT"
 NODE_PORT_DROP: Final = "NP-DROP"
 """NodePorts to be refused, and dropped: each with the lower and the upper half of all addresses."""
@@ -35,6 +37,7 @@ _TYPES: Final = {
     SELF: SetType.HASH_IP_PORT,
     RESTRICTED: SetType.HASH_IP_PORT,
     SOURCES: SetType.HASH_IP_PORT_NET,
+    NODE_PORT_SELF: SetType.HASH_IP_PORT,
     NODE_PORT_REJECT: SetType.HASH_NET_PORT,
     NODE_PORT_DROP: SetType.HASH_NET_PORT,
 }
