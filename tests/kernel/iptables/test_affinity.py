@@ -8,6 +8,7 @@ from kproxy_core.kernel.ipset import IpSetSocket
 from kproxy_core.model.names import Protocol
 from kproxy_core.testing.conformance.world import TCP, World
 from kproxy_core.testing.lab import Answer, Question, ask_all, tally
+from kproxy_iptables import sets
 from kproxy_iptables.backend import IptablesBackend
 
 pytestmark = pytest.mark.kernel
@@ -29,13 +30,10 @@ def remembered(world: IptablesWorld) -> dict[bytes, int]:
 @pytest.fixture
 def crowd(world: IptablesWorld) -> list[str]:
     """A thousand addresses for the outside client."""
-    addresses = [f"198.18.{number // 250}.{number % 250 + 1}" for number in range(MANY)]
-    batch = "".join(f"address add {address}/32 dev lo\n" for address in addresses)
-    world.lab.outside.run(["ip", "-batch", "-"], input=batch)
-    world.lab.node.run(["ip", "route", "replace", "198.18.0.0/15", "via", world.lab.outside.ipv4])
+    world.lab.outside.run(["ip", "route", "replace", "local", "198.18.0.0/15", "dev", "lo"])
     for node in (world.lab.node, world.lab.node2):
         node.run(["ip", "route", "replace", "198.18.0.0/15", "via", world.lab.outside.ipv4])
-    return addresses
+    return [f"198.18.{number // 250}.{number % 250 + 1}" for number in range(MANY)]
 
 
 def test_a_thousand_clients_stick(world: IptablesWorld, crowd: list[str]) -> None:
@@ -104,3 +102,33 @@ def test_a_restart_forgets_nobody(world: IptablesWorld) -> None:
     world.node.restart()
     assert remembered(world).keys() == before.keys()
     assert tally(world.see(asked.answered(PODS))) == first
+
+
+def test_sets_grow_with_their_clients(world: IptablesWorld, crowd: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lets no rule enlarge a set, and forgets who does not fit."""
+    monkeypatch.setattr(sets, "_FIRST_BUCKETS", 64)
+    number = world.number()
+    service = world.cluster.service("web", number, "u=80/udp", external=number, affinity_timeout=600)
+    world.node.set(service, *world.cluster.endpoints("web", "a1", "u=8080/udp"))
+    questions = [
+        Question(
+            host=world.lab.outside,
+            address=world.cluster.external(number).ipv4,
+            port=80,
+            protocol=Protocol.UDP,
+            source_address=address,
+            timeout=SURE,
+        )
+        for address in crowd
+    ]
+    assert tally(ask_all(questions)) == {"a1": MANY}
+    kept = remembered(world)
+    assert MANY / 2 < len(kept) < MANY, "that would have been enough"
+    for _ in range(2):
+        assert world.node.dataplane.drift() is None
+    assert remembered(world).keys() >= kept.keys()
+    assert max(remembered(world).values()) <= 600
+    world.forget_connections()
+    assert tally(ask_all(questions)) == {"a1": MANY}
+    assert len(remembered(world)) == MANY
+    assert not world.node.difference()

@@ -5,8 +5,6 @@ A table changes as a whole, but sets and tables change one after another. So:
 1. what rules ask for, and what refuses those who are not forwarded any more, is put into sets;
 2. the tables change, nat before filter: who is translated meets no refusal;
 3. sets let go of what no rule asks for any more, and of refusals of those who are forwarded now.
-
-Cluster addresses come last when they are new and go last, too: their other ports are refused as soon as they are known.
 """
 
 from collections import defaultdict
@@ -77,22 +75,18 @@ Step = MakeSet | DestroySet | AddElements | DeleteElements | RestoreTables | Wri
 Places = dict[str, dict[str | bytes, object]]
 
 FIXED_SETS: Final = {shape.name: shape for family in Family for shape in sets.definitions(family).values()}
-_LAST: Final = frozenset(sets.set_name(family, sets.CLUSTER_IPS) for family in Family)
 
 
 def plan(before: Program[Key, Value], delta: Delta[Key, Value]) -> list[Step]:
     """Order a delta; see ``Backend.plan``."""
     added, changed, removed = _by_place(delta.added), _by_place(delta.changed), _by_place(delta.removed)
     remade = _remade(before, delta, changed)
-    early = {name: place for name, place in added.items() if name not in _LAST}
-    late = {name: place for name, place in added.items() if name in _LAST}
     return [
         *(WriteSetting(str(name), None) for name in removed.get(SETTING, {})),
         *_make_sets(added),
         *remade,
-        *_elements(AddElements, early),
+        *_elements(AddElements, added),
         *_tables(added, changed, removed),
-        *_elements(AddElements, late),
         *_elements(DeleteElements, removed),
         *(DestroySet(str(name)) for version in FAMILIES for name in removed.get(f"{version} set", {})),
         # After the rules that guard what it opens, and taken back before they go.

@@ -24,7 +24,16 @@ from kproxy_iptables.attribution import attribute
 from kproxy_iptables.codec import read_table
 from kproxy_iptables.dataplane.clearing import clear_tables, describe_tables
 from kproxy_iptables.dataplane.node import chosen, features_here
-from kproxy_iptables.dataplane.steps import ROUTE_LOCALNET_CHAIN, Hands, StepRefusedError, carry_out, destroy_set, is_written, log
+from kproxy_iptables.dataplane.steps import (
+    ROUTE_LOCALNET_CHAIN,
+    Hands,
+    StepRefusedError,
+    carry_out,
+    destroy_set,
+    enlarge_set,
+    is_written,
+    log,
+)
 from kproxy_iptables.dataplane.watching import DriftWatch
 from kproxy_iptables.objects import OTHER_VARIANT, ROUTE_LOCALNET, SET_PREFIXES, SETTING, TABLES, VERSIONS, Key, Value
 from kproxy_iptables.plan import FIXED_SETS, AddElements, DeleteElements, DestroySet, MakeSet, Step, WriteSetting
@@ -140,10 +149,13 @@ class IptablesDataplane(Dataplane[Key, Value]):
         return self._watch.fileno()
 
     def drift(self) -> Drift | None:
-        """Say whether others changed our rules or sets."""
+        """Say whether others changed our rules or sets. Sets that fill up with clients are given more room in passing."""
         try:
             with self._programs.at_home():
-                return self._watch.drift()
+                drift = self._watch.drift()
+            for crowded in self._watch.take_crowded():
+                enlarge_set(self._ipset, crowded)
+            return drift
         except (KernelError, WireError) as error:
             raise ApplyError(f"the rules cannot be watched: {error}") from error
 

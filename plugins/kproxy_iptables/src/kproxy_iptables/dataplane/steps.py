@@ -153,10 +153,7 @@ def _make(socket: IpSetSocket, wanted: IpSet, keys: Sequence[bytes], *, remake: 
     if not remake:
         socket.create(wanted, exclusive=False)
         return 1
-    # Made beside it and swapped in, which takes no set away from under a rule.
-    new = evolve(wanted, name=f"{wanted.name}-T")
-    socket.create(new, exclusive=False)
-    socket.flush(new.name)
+    new = _begun(socket, wanted)
     _changed(new, socket.add(new, keys))
     try:
         socket.swap(new.name, wanted.name)
@@ -167,6 +164,25 @@ def _make(socket: IpSetSocket, wanted: IpSet, keys: Sequence[bytes], *, remake: 
         return 2
     socket.destroy(new.name)
     return 2
+
+
+def _begun(socket: IpSetSocket, wanted: IpSet) -> IpSet:
+    """A new, empty set that is to be swapped for one that is there, which takes no set away from under a rule."""
+    new = evolve(wanted, name=f"{wanted.name}-T")
+    socket.create(new, exclusive=False)
+    socket.flush(new.name)
+    return new
+
+
+def enlarge_set(socket: IpSetSocket, crowded: IpSet) -> None:
+    """Give a set four times the buckets. What rules add to it in the meantime, some milliseconds, may get lost.
+
+    Raises NetlinkError.
+    """
+    new = _begun(socket, evolve(crowded, hash_size=crowded.hash_size * 4))
+    socket.add(new, socket.elements(crowded))
+    socket.swap(new.name, crowded.name)
+    socket.destroy(new.name)
 
 
 def destroy_set(socket: IpSetSocket, name: str) -> int:

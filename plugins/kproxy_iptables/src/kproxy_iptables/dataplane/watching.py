@@ -14,10 +14,11 @@ from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.model.addresses import Family
 from kproxy_core.plugin.backend import Drift
 from kproxy_core.wire import nfnetlink
-from kproxy_core.wire.ipset import ListedSet
+from kproxy_core.wire.ipset import IpSet, ListedSet
 from kproxy_iptables.objects import CHAIN_PREFIX, SET_PREFIXES
 from kproxy_iptables.plan import FIXED_SETS
 from kproxy_iptables.scaffold import HOOKS
+from kproxy_iptables.sets import CLIENTS_IN_A_BUCKET
 
 _READ_SHARE: Final = 0.05
 """How much of the time may go into reading everything back because others keep changing their own rules."""
@@ -189,6 +190,7 @@ class DriftWatch(Closing):
         self._prefixes = tuple(SET_PREFIXES[family] for family in families)
         self._sets: Mapping[str, object] = {}
         self._are_sets_suspected = False
+        self._crowded: tuple[IpSet, ...] = ()
         self._read_at = 0.0
         self._read_cost = 0.0
 
@@ -241,10 +243,22 @@ class DriftWatch(Closing):
     def _do_sets_differ(self) -> bool:
         return self._are_sets_suspected or self._sizes_of_sets() != self._sets
 
+    def take_crowded(self) -> tuple[IpSet, ...]:
+        """Sets of clients that need more buckets, as seen last."""
+        crowded, self._crowded = self._crowded, ()
+        return crowded
+
     def _sizes_of_sets(self) -> dict[str, object]:
         """Our sets, each with the number of its elements; of clients the kernel adds and forgets them."""
-        return {each.name: _size(each) for each in self._ipset.sets() if each.name.startswith(self._prefixes)}
+        found = [each for each in self._ipset.sets() if each.name.startswith(self._prefixes)]
+        self._crowded = tuple(each.definition for each in found if each.definition is not None and _is_crowded(each))
+        return {each.name: _size(each) for each in found}
 
 
 def _size(found: ListedSet) -> object:
     return found.elements if found.name in FIXED_SETS else None
+
+
+def _is_crowded(found: ListedSet) -> bool:
+    buckets = found.definition.hash_size if found.definition is not None else 0
+    return found.name not in FIXED_SETS and found.elements > buckets * CLIENTS_IN_A_BUCKET
