@@ -45,7 +45,7 @@ _TYPES: Final = {
 CLIENTS_AT_MOST: Final = 1 << 18
 """Sticky clients remembered for each endpoint at most; those beyond are forwarded, but not remembered."""
 CLIENTS_IN_A_BUCKET: Final = 2
-"""On average; of 12 at most. Then the dataplane gives a set more buckets, which the kernel does for programs, but not for rules."""
+"""On average, of 12 at most; then the dataplane gives a set more buckets. The kernel does so for programs, but not for rules."""
 _FIRST_BUCKETS: Final = 1024
 """Takes 8 KiB, and some 5,000 clients before one is not remembered."""
 _ANY_TIMEOUT: Final = 10800
