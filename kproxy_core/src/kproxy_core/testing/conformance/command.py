@@ -5,6 +5,7 @@ and looks up there is not the machine's. The API server is the fake one, in the 
 """
 
 import contextlib
+import itertools
 import shlex
 import signal
 import subprocess
@@ -79,6 +80,7 @@ class Command:
         self._log = folder / "log"
         self._starts = 0
         self._canary = 0
+        self._canaries = itertools.cycle(_CANARIES)
         self._is_cut = False
         self._api = FakeApi()
         with lab.node.enter():
@@ -199,7 +201,8 @@ class Command:
         if self._is_cut:
             time.sleep(1.0)  # for what must not happen
             return
-        last, self._canary = self._canary, _CANARIES[(self._canary + 1 - _CANARIES.start) % len(_CANARIES)]
+        # Another number each time: of the last ones the kernel may not have let go yet.
+        last, self._canary = self._canary, next(self._canaries)
         note = ServiceNote(service=f"canary-{self._canary}", number=self._canary, ports="t=80", behind="t=8080", endpoints="b1")
         self._api.apply_all(fill([note], self._places))
         self._await_canary()
