@@ -94,7 +94,12 @@ class Elements(Mapping[str | bytes, object]):
                 yield identity + number
 
     def __getitem__(self, key: str | bytes) -> bytes:
-        return dict(self.pairs())[bytes(key)]  # type: ignore[arg-type]
+        identity, number = key[:_NUMBER_SIZE], key[_NUMBER_SIZE:]
+        rows = self._rows.iter_unpack(self._objects.get(identity, b"") if isinstance(identity, bytes) else b"")
+        for found, data in rows:
+            if found == number:
+                return bytes(data)
+        raise KeyError(key)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield keys and data."""
