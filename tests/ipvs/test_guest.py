@@ -1,26 +1,13 @@
 """The kernel that these tests run on has what the ipvs mode uses."""
 
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from kproxy_core.testing.guest.ipvs import kernel_has_ipvs
-from kproxy_core.testing.lab.namespaces import Namespace
+
+from .conftest import Run
 
 pytestmark = [pytest.mark.ipvs, pytest.mark.kernel]
-Run = Callable[..., str]
 SCHEDULERS = ("rr", "wrr", "lc", "wlc", "sh", "mh", "dh", "sed", "nq", "fo", "ovf")
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """Run a command in a network namespace of one's own; its output."""
-    namespace = Namespace.create()
-    with namespace.enter():
-        yield lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    namespace.close()
 
 
 def test_it_has_ipvs() -> None:
@@ -29,15 +16,12 @@ def test_it_has_ipvs() -> None:
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_schedulers_and_protocols(run: Run, scheduler: str) -> None:
-    if shutil.which("ipvsadm") is None:
-        pytest.skip("no ipvsadm on this machine")
-    run("ip", "link", "set", "lo", "up")
     lines = [
         f"-A {protocol} {service} -s {scheduler}\n-a {protocol} {service} -r {server} -m\n"
         for protocol in ("-t", "-u", "--sctp-service")
         for service, server in (("192.0.2.1:80", "198.51.100.1:80"), ("[2001:db8::1]:80", "[2001:db8::2]:80"))
     ]
-    subprocess.run(["ipvsadm", "-R"], input="".join(lines), text=True, check=True)
+    run("ipvsadm", "-R", reads="".join(lines))
     listing = run("ipvsadm", "-S", "-n").splitlines()
     assert sum(line.endswith(f" -s {scheduler}") for line in listing) == 6
     assert sum(" -m " in line for line in listing) == 6
@@ -55,8 +39,6 @@ def test_dummy_links(run: Run) -> None:
 @pytest.mark.parametrize("family", ["inet", "inet6"])
 def test_rules_that_look_into_sets(run: Run, family: str) -> None:
     program = "iptables-legacy" if family == "inet" else "ip6tables-legacy"
-    if shutil.which("ipset") is None or shutil.which(program) is None:
-        pytest.skip(f"no ipset or no {program} on this machine")
     run("ipset", "create", "frontends", "hash:ip,port", "family", family)
     match = ("-m", "set", "--match-set", "frontends", "dst,dst", "-m", "ipvs", "--ipvs")
     run(program, "-t", "nat", "-A", "POSTROUTING", *match, "-j", "MASQUERADE")

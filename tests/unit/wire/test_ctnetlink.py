@@ -124,15 +124,6 @@ def test_a_deletion_names_the_answers_and_the_identity(flow: Flow) -> None:
     assert found[2] == as_listed
 
 
-def test_deletions_are_numbered_and_the_last_is_acknowledged() -> None:
-    side = FlowTuple(protocol=17, source=bytes(4), destination=bytes(4))
-    flow = Flow(family=Family.IPV4, original=side, reply=side)
-    messages = list(netlink.iter_messages(ctnetlink.delete_batch([flow] * 3, 10)))
-    assert [message.sequence for message in messages] == [10, 11, 12]
-    assert [bool(message.flags & MessageFlag.ACK) for message in messages] == [False, False, True]
-    assert ctnetlink.delete_batch([], 10) == b""
-
-
 def test_an_address_of_the_other_family_is_refused() -> None:
     side = FlowTuple(protocol=17, source=bytes(4), destination=bytes(4))
     with pytest.raises(EncodingError, match="IPV6"):

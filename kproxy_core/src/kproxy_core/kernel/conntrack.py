@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable
 from typing import Final
 
 from kproxy_core.kernel.closing import Closing
-from kproxy_core.kernel.errors import NetlinkError, OutcomeUnknownError, netlink_error
+from kproxy_core.kernel.errors import NetlinkError, netlink_error
 from kproxy_core.kernel.namespaces import Namespace
+from kproxy_core.kernel.netlink_batch import NetlinkBatch
 from kproxy_core.kernel.netlink_socket import NetlinkSocket
 from kproxy_core.wire import ctnetlink, netlink, nfnetlink
 from kproxy_core.wire.ctnetlink import UDP, ConntrackMessage, Flow, FlowFilter, Select
-from kproxy_core.wire.netlink import ControlType, Protocol
+from kproxy_core.wire.netlink import Protocol
 from kproxy_core.wire.nfnetlink import Family, Subsystem
 
-_ERROR_ROOM: Final = 1024
-"""Receive buffer that one error message takes, generously."""
 _UNSUPPORTED: Final = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -68,35 +66,14 @@ class ConntrackSocket(Closing):
         A flow that has gone, or whose client now has an answer from somebody else, counts as gone.
         Raises NetlinkError when the kernel refuses.
         """
-        remaining = iter(flows)
-        size = max(1, self._netlink.receive_room // _ERROR_ROOM)
-        deleted = 0
-        while batch := list(islice(remaining, min(size, 2000))):
-            deleted += len(batch) - self._delete_batch(batch)
-        return deleted
-
-    def _delete_batch(self, batch: Sequence[Flow]) -> int:
-        """Delete some; returns how many were gone already."""
-        sequence = self._netlink.next_sequence(len(batch))
-        data = ctnetlink.delete_batch(batch, sequence)
-        if len(data) > self._netlink.reserve(len(data)):
-            middle = len(batch) // 2
-            return self._delete_batch(batch[:middle]) + self._delete_batch(batch[middle:])
-        self._netlink.received()
-        self._netlink.send(data, "delete flows")
-        gone, last = 0, False
-        for message in self._netlink.received():
-            if message.type != ControlType.ERROR:
-                continue
+        kind = nfnetlink.message_type(Subsystem.CTNETLINK, ConntrackMessage.DELETE)
+        requests = [ctnetlink.delete_request(flow) for flow in flows]
+        refusals = NetlinkBatch(socket=self._netlink, kind=kind, what="delete flows").refusals(requests)
+        for message in refusals.values():
             told = netlink.acknowledgement(message)
-            last |= told.sequence == sequence + len(batch) - 1
-            if told.error == errno.ENOENT:
-                gone += 1
-            elif told.error:
+            if told.error != errno.ENOENT:
                 raise netlink_error("delete flows", told.error, told.text)
-        if not last:
-            raise OutcomeUnknownError("conntrack did not acknowledge deletions")
-        return gone
+        return len(requests) - len(refusals)
 
     def delete_matching(self, wanted: FlowFilter) -> None:
         """Delete all flows that a filter describes: in the kernel where it can do that, else one by one."""

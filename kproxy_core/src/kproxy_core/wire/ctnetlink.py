@@ -7,7 +7,7 @@ typed `Flow`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum, IntFlag
 from typing import Final, Self
 
@@ -15,7 +15,6 @@ from attrs import field, frozen
 
 from kproxy_core.wire import netlink, nfnetlink
 from kproxy_core.wire.errors import EncodingError, MalformedMessageError
-from kproxy_core.wire.netlink import MessageFlag
 from kproxy_core.wire.nfnetlink import Family, Subsystem
 
 
@@ -183,17 +182,6 @@ def delete_matching_request(wanted: FlowFilter) -> bytes:
     if not wanted.exact:
         raise EncodingError("the kernel cannot delete flows by IPv6 address")
     return nfnetlink.family_header(wanted.family) + wanted.encode()
-
-
-def delete_batch(flows: Iterable[Flow], sequence: int) -> bytes:
-    """Many deletions in one buffer, numbered from `sequence`; the last is acknowledged, of others only errors are."""
-    kind = nfnetlink.message_type(Subsystem.CTNETLINK, ConntrackMessage.DELETE)
-    payloads = [delete_request(flow) for flow in flows]
-    last = len(payloads) - 1
-    return b"".join(
-        netlink.message(kind, MessageFlag.REQUEST | (MessageFlag.ACK if index == last else 0), sequence + index, payload)
-        for index, payload in enumerate(payloads)
-    )
 
 
 def _encode_tuple(kind: int, family: Family, value: FlowTuple) -> bytes:
