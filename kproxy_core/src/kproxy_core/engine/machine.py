@@ -45,7 +45,7 @@ SHORTEST_CHECK = 1.0
 """Seconds between two comparisons with the kernel, however short the sync period."""
 CHECK_IF_CERTAIN = 3600.0
 """The same where no change by others can be missed: all that is left to find are our own mistakes, and to read a hundred
-thousand objects back takes half a second and tens of megabytes. kube-proxy syncs fully once an hour, too."""
+thousand elements back takes half a second. kube-proxy syncs fully once an hour, too."""
 PATIENCE = 3
 """Attempts after which a failure that the kernel calls passing is taken for a refusal, so that it does not hold up the others."""
 FEW = 256
