@@ -10,6 +10,7 @@ from kproxy_core.testing.lab import (
     Lab,
     LabCapability,
     Refused,
+    ServerPlan,
     ask,
 )
 
@@ -133,3 +134,14 @@ def test_neighbours_on_a_bridge_need_bridge_netfilter(lab: Lab, ipv6: bool) -> N
     assert isinstance(ask(lab.pods["abr1"], _service(ipv6), 80, timeout=SURE), Answer)
     lab.node.sysctl(f"net.bridge.bridge-nf-call-ip{'6' if ipv6 else ''}tables", 0)
     assert ask(lab.pods["abr1"], _service(ipv6), 80, timeout=0.2) == Dropped()
+
+
+def test_a_datagram_that_got_lost_is_sent_again_and_a_flow_that_is_stuck_stays_stuck(lab: Lab) -> None:
+    a1, a2 = lab.pods["a1"], lab.pods["a2"]
+    lab.serve(a2, ServerPlan(ports=(8080,), protocols=(Protocol.UDP,)))
+    # The datagram is 32 bytes with its headers: the quota holds the first one alone.
+    chain = "table ip t {{ chain {} {{ type filter hook forward priority 0; udp dport 8080 {} drop; }}; }}"
+    _rules(lab.node, chain.format("first", "quota until 40 bytes"))
+    assert isinstance(ask(a1, a2.ipv4, 8080, Protocol.UDP, timeout=SURE), Answer)
+    _rules(lab.node, chain.format("every", ""))
+    assert ask(a1, a2.ipv4, 8080, Protocol.UDP, timeout=2.5) == Dropped()

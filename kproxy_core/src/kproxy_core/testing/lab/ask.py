@@ -22,7 +22,7 @@ class Volley:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._deadlines: list[tuple[float, int, Attempt]] = []
+        self._wakes: list[tuple[float, int, Attempt]] = []
         self._ended: set[int] = set()
         self._begun = 0
         self._done: list[tuple[int, Outcome]] = []
@@ -45,7 +45,7 @@ class Volley:
         assert asked.socket is not None
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if asked.wants_write else 0)
         self._selector.register(asked.socket, events, (identity, asked))
-        heapq.heappush(self._deadlines, (asked.deadline, identity, asked))
+        heapq.heappush(self._wakes, (asked.wake_at, identity, asked))
         self.pending += 1
         return identity
 
@@ -60,7 +60,7 @@ class Volley:
         until = time.monotonic() + patience
         while not self._done:
             now = time.monotonic()
-            wait = min(until, self._deadlines[0][0] if self._deadlines else until) - now
+            wait = min(until, self._wakes[0][0] if self._wakes else until) - now
             for key, _events in self._selector.select(max(0.0, wait)):
                 self._advance(*key.data)
             self._expire()
@@ -77,10 +77,13 @@ class Volley:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][1] in self._ended):
-            _deadline, identity, asked = heapq.heappop(self._deadlines)
+        while self._wakes and (self._wakes[0][0] <= now or self._wakes[0][1] in self._ended):
+            _due, identity, asked = heapq.heappop(self._wakes)
             if identity in self._ended:
                 self._ended.discard(identity)
+            elif asked.wake_at < asked.deadline:
+                asked.repeat()
+                heapq.heappush(self._wakes, (asked.wake_at, identity, asked))
             else:
                 self._end(identity, asked, asked.give_up())
                 self._ended.discard(identity)

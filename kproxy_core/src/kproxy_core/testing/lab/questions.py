@@ -4,13 +4,14 @@ import abc
 import contextlib
 import errno
 import itertools
+import math
 import random
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, ClassVar, NotRequired, TypedDict
 
 from attrs import field, frozen
 
@@ -117,12 +118,18 @@ def _shifted(numbers: range, by: int) -> Iterator[int]:
 
 
 class Attempt(abc.ABC):
-    """A question on its way. ``begin`` and ``proceed`` return the outcome once known, ``give_up`` the one at the deadline."""
+    """A question on its way. ``begin`` and ``proceed`` return the outcome once known, ``give_up`` the one at the deadline.
+
+    What has got no answer is sent again, ``repeat_after`` seconds after the last time, by ``repeat`` at ``wake_at``.
+    """
+
+    repeat_after: ClassVar[float] = math.inf
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.started = time.monotonic()
         self.deadline = self.started + question.timeout
+        self.wake_at = min(self.deadline, self.started + self.repeat_after)
         self.socket: socket.socket | None = None
         self.wants_write = False
         self._locally_dropped = False
@@ -145,6 +152,14 @@ class Attempt(abc.ABC):
             return self._continue(self.socket)
         except OSError as failure:
             return self._failed(failure)
+
+    def repeat(self) -> None:
+        """Send again what may have got lost."""
+        if self.socket is not None:
+            # An error that is queued by now comes out with the answer, or with the next attempt to take one.
+            with contextlib.suppress(OSError):
+                self._start(self.socket)
+        self.wake_at = min(self.deadline, self.wake_at + self.repeat_after)
 
     def give_up(self) -> Outcome:
         """The outcome when the time is over."""
@@ -223,7 +238,13 @@ class TcpAttempt(Attempt):
 
 
 class UdpAttempt(Attempt):
-    """Send one datagram, wait for one."""
+    """Send a datagram, wait for one.
+
+    One that got lost on the way, on a busy machine say, is sent again by the same socket, as the kernel does for TCP: what the
+    question is about, where the flow is led to, has been decided by the first one.
+    """
+
+    repeat_after = 1.0
 
     def _start(self, client: socket.socket) -> Outcome | None:
         to = (self.question.address, self.question.port)
