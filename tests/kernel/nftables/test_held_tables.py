@@ -15,7 +15,7 @@ from kproxy_core.testing.node import NodeUnderTest
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_constants import TableFlag
 from kproxy_core.wire.nft_objects import Table
-from kproxy_core.wire.nft_operations import add
+from kproxy_core.wire.nft_operations import add, delete, flush_chain
 from kproxy_nftables import trials
 from kproxy_nftables.backend import NftablesBackend
 from kproxy_nftables.objects import HELD, TABLE
@@ -326,3 +326,19 @@ def test_a_daemon_replaces_one_of_a_version_that_held_nothing(world: World, tmp_
             assert all_held(stranger)
         finally:
             newer.end(signal.SIGKILL)
+
+
+def test_a_table_that_lost_a_base_chain_while_nobody_held_it_is_taken_over_and_repaired(
+    world: World, stranger: NftSocket
+) -> None:
+    """The kernel takes no base chain into a table whose flags the same transaction changes."""
+    world.node.set(*everything(world))
+    world.node.close()
+    (chain,) = (each for each in stranger.chains(Family.IPV4, TABLE) if each.name == "prerouting")
+    assert stranger.commit([flush_chain(chain), delete(chain)]).ok
+    report = world.node.restart()
+    assert report is not None
+    assert report.ok, report
+    assert all_held(stranger)
+    assert not world.node.difference()
+    see_everything(world)

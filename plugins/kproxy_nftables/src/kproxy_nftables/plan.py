@@ -22,7 +22,7 @@ from kproxy_core.program.delta import Delta, patch
 from kproxy_core.program.program import Program, objects
 from kproxy_core.wire import nft_objects
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
-from kproxy_core.wire.nft_constants import TableFlag
+from kproxy_core.wire.nft_constants import MessageKind, TableFlag
 from kproxy_core.wire.nft_data import Verdict
 from kproxy_core.wire.nft_elements import Element, ElementCodec
 from kproxy_core.wire.nft_objects import Flowtable, NamedObject, Set
@@ -127,7 +127,14 @@ def _plan(delta: Delta[Key, Value]) -> list[Operation]:
     closed = _delete_all(_ENTRANCES, removed)
     let_go = [*_delete_all(_MAKING_ORDER, removed), *_unmake(removed), *(delete(_table(name)) for name in sorted(gone))]
     making = (data, ways) if is_delicate else ([*data, *ways],)
+    if _has_base_chain(ways) and any(key[1] == "table" for key in delta.changed):
+        return _in_phases(tables, shut, *making, closed, let_go)
     return [*tables, *_in_phases(shut, *making, closed, let_go)]
+
+
+def _has_base_chain(operations: Iterable[Operation]) -> bool:
+    """Tell whether a chain is made: the kernel takes no base chain into a table whose flags the same transaction changes."""
+    return any(operation.kind is MessageKind.NEWCHAIN for operation in operations)
 
 
 def _make_tables(delta: Delta[Key, Value]) -> list[Operation]:

@@ -33,9 +33,13 @@ class Story:
 
 
 class OrderLaws(ModeTests):
-    """On generated clusters; ``KPROXY_SEED`` repeats a run. ``stories`` is how many clusters there are."""
+    """On generated clusters; ``KPROXY_SEED`` repeats a run. ``stories`` is how many clusters there are.
+
+    ``restart_cost`` is how many operations a restart may take where nothing has changed: a mode may have to claim what is there.
+    """
 
     stories: ClassVar[int] = 30
+    restart_cost: ClassVar[int] = 0
 
     def test_the_order_of_events_does_not_matter(self) -> None:
         """Whatever the history of a cluster, the kernel holds what it would if it had been told of it alone, and at once."""
@@ -54,14 +58,15 @@ class OrderLaws(ModeTests):
                 assert held == backend.canonical(fresh), f"KPROXY_SEED={number}: {history}"
 
     def test_a_second_sync_and_a_restart_are_empty(self) -> None:
-        """With everything there is: nothing is done, and nothing is another one than before."""
+        """With everything there is: nothing is done, but for claims, and nothing is another one than before."""
         node = self.world.node
         good(node.set(*everything(self.world)))
         before = node.dataplane.read()
         assert before.fragments
         assert good(node.check()).operations == 0
-        assert good(node.restart()).operations == 0
+        assert good(node.restart()).operations <= self.restart_cost
         assert node.dataplane.read() == before
+        assert good(node.check()).operations == 0
         assert node.play.engine.drift_count == 0
 
 

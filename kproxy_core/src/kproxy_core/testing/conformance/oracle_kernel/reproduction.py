@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kproxy_core.config.settings import NodePortScope, Settings
+from attrs import evolve
+
+from kproxy_core.config.settings import DetectLocalMode, NodePortScope, Settings
 from kproxy_core.model.changes import WatchedObject
 from kproxy_core.model.packet import Delivered, Dropped, Refused
 from kproxy_core.testing.conformance.oracle_kernel.atlas import Atlas, Sent
@@ -123,6 +125,13 @@ def _routes(sent: Sent | None, atlas: Atlas) -> Iterator[Run]:
 
 def _configuration(settings: Settings) -> Mapping[str, Any]:
     """Settings as fields of KubeProxyConfiguration."""
+    parameters = {
+        DetectLocalMode.BRIDGE_INTERFACE: settings.bridge_interface,
+        DetectLocalMode.INTERFACE_NAME_PREFIX: settings.interface_name_prefix,
+    }
+    if not parameters.get(settings.detect_local_mode, "none needed"):
+        # No file may leave the parameter out. Nothing is told then, as by ranges of which there are none.
+        settings = evolve(settings, detect_local_mode=DetectLocalMode.CLUSTER_CIDR, cluster_cidrs=())
     made: dict[str, Any] = {
         "clusterCIDR": ",".join(map(str, settings.cluster_cidrs)),
         "detectLocalMode": settings.detect_local_mode.value,
