@@ -1,57 +1,22 @@
 """What lives on: established connections through every change, and new ones, whatever changes between two of them."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from attrs import evolve
 
-from kproxy_core.model.names import Protocol
 from kproxy_core.model.objects import TrafficPolicy
+from kproxy_core.testing.conformance.lasting import clients_of
 from kproxy_core.testing.conformance.world import World
-from kproxy_core.testing.lab import Load, Question, hold
+from kproxy_core.testing.lab import hold
 from kproxy_iptables.backend import IptablesBackend
 
 pytestmark = pytest.mark.kernel
 
 Run = Callable[..., str]
 IptablesWorld = World[IptablesBackend]
-RATE = 400.0
 SURE = 15.0
-
-
-class Clients:
-    """New connections to a Service from everywhere, all the while."""
-
-    def __init__(self, load: Load) -> None:
-        self._load = load
-
-    def go_on(self, count: int = 3) -> None:
-        """Wait until some more have been answered."""
-        wanted = self._load.result().answered + count
-        while self._load.running and self._load.result().answered < wanted:
-            time.sleep(0.002)
-
-
-@contextmanager
-def clients_of(world: IptablesWorld, number: int) -> Iterator[Clients]:
-    """Clients of a Service; none of their connections may fail."""
-    pair = world.cluster.cluster(number)
-    questions = [
-        Question(host=world.host(origin), address=address, port=80, protocol=protocol, timeout=SURE)
-        for origin in ("a2", "node", "outside")
-        for address in (pair.ipv4, pair.ipv6)
-        for protocol in Protocol
-    ]
-    with Load(questions, RATE) as load:
-        clients = Clients(load)
-        clients.go_on(20)
-        yield clients
-        clients.go_on(20)
-        result = load.stop()
-    assert result.answered == result.asked > 100
-    assert not result.failures, result.failures[:3]
 
 
 @pytest.mark.parametrize("affinity", [None, 1, 60], ids=["plain", "brief", "sticky"])

@@ -8,13 +8,13 @@ from kproxy_core.model.changes import WatchedObject
 from kproxy_core.model.state import FrontendKind, FrontendRule, Origin, ServicePort
 from kproxy_core.plugin.backend import Companion
 from kproxy_core.runtime.stack import StackedBackend
+from kproxy_core.testing.conformance.lasting import all_alive, clients_of, held
 from kproxy_core.testing.conformance.world import World as AnyWorld
 from kproxy_core.testing.lab import Lab
 from kproxy_core.testing.memory_backend import MemoryBackend, MemoryKernel
 from kproxy_core.testing.node import NodeUnderTest
 from kproxy_nftables.backend import NftablesBackend
 
-from .test_lasting import all_alive, clients_of, held
 from .world import EVERYWHERE, TCP, TCP_UDP
 
 # Where tables can be held nobody else can do to them what is done here.

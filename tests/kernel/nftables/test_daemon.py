@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kproxy_core.testing.conformance.lasting import all_alive, clients_of, held
 from kproxy_core.testing.lab import Answer, UdpFlow, ask
 
 from .daemon import PATIENCE, Daemon, changed, running
-from .test_lasting import all_alive, clients_of, held
 from .world import EVERYWHERE, SURE, TCP, TCP_UDP, World, see_everything, servers
 
 pytestmark = pytest.mark.kernel

@@ -8,6 +8,7 @@ import pytest
 
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.model.addresses import Family
+from kproxy_core.testing.conformance.lasting import all_alive, held
 from kproxy_core.testing.lab import AddressPair
 from kproxy_core.wire.nfnetlink import Family as NetlinkFamily
 from kproxy_core.wire.nft_constants import TableFlag
@@ -18,7 +19,6 @@ from kproxy_nftables import actions, dataplane, scaffold, trials
 from kproxy_nftables.objects import TABLE, Chain, Rule
 
 from .daemon import changed, running
-from .test_lasting import all_alive, held
 from .world import EVERYWHERE, TCP_UDP, World, everything, see_everything, servers
 
 pytestmark = pytest.mark.kernel

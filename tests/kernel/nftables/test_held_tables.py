@@ -10,6 +10,7 @@ import pytest
 
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.plugin.errors import ApplyError
+from kproxy_core.testing.conformance.lasting import all_alive, held
 from kproxy_core.testing.lab import Answer, UdpFlow
 from kproxy_core.testing.node import NodeUnderTest
 from kproxy_core.wire.nfnetlink import Family
@@ -23,7 +24,6 @@ from kproxy_nftables.objects import HELD, TABLE
 from .altered import NO_FLAGS
 from .busy import busy
 from .daemon import Daemon, running
-from .test_lasting import all_alive, held
 from .world import EVERYWHERE, SURE, TCP, World, everything, see_everything
 
 pytestmark = pytest.mark.kernel

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kproxy_core.testing.conformance.lasting import all_alive, held
 from kproxy_core.testing.lab import Answer, UdpFlow
 
 from .daemon import Daemon, running
-from .test_lasting import all_alive, held
 from .world import SURE, World, see_everything
 
 pytestmark = pytest.mark.kernel

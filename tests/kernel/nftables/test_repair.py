@@ -8,6 +8,7 @@ from attrs import evolve
 from kproxy_core.kernel.nftables import NftSocket
 from kproxy_core.model.changes import WatchedObject
 from kproxy_core.plugin.backend import SyncReport
+from kproxy_core.testing.conformance.lasting import all_alive, held
 from kproxy_core.testing.lab import hold
 from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_constants import DataType
@@ -19,7 +20,6 @@ from kproxy_nftables import scaffold, sets
 from kproxy_nftables.objects import TABLE, number
 
 from .strangers import DEEDS, Stranger
-from .test_lasting import all_alive, held
 from .world import EVERYWHERE, TCP, World, everything, see_everything
 
 # Where tables can be held nobody else can do any of this to them while we live.
