@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from kproxy_core.cli.demo.manifests import (
 )
 from kproxy_core.cli.demo.report import Expectation, Report, evenly, report_document
 from kproxy_core.cli.demo.services import CART, MAIL, NODE, SERVICES, WEB, DemoService
+from kproxy_core.cli.demo.show import own_command
 from kproxy_core.cli.demo.traffic import Counts, sum_of
 from kproxy_core.cli.demo.view import BAR, bar
 from kproxy_core.model.addresses import parse_address
@@ -148,3 +150,24 @@ def test_a_report_is_good_when_all_of_it_is() -> None:
     document = json.loads(json.dumps(report_document(report)))
     assert (document["ok"], document["mode"], document["measured"]) == (False, "m", {"x_seconds": 0.25})
     assert document["expectations"][1] == {"name": "b", "ok": False, "detail": "3 of 7"}
+
+
+@pytest.mark.parametrize(
+    ("started", "on_the_search_path", "called"),
+    [
+        ("{folder}/kproxy", True, "kproxy"),
+        ("{folder}/kproxy", False, "{folder}/kproxy"),
+        ("main.py", False, "{folder}/kproxy"),
+        ("main.py", True, "kproxy"),
+        ("elsewhere/kproxy", True, "elsewhere/kproxy"),
+    ],
+)
+def test_people_are_told_a_command_that_works_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: str, on_the_search_path: bool, called: str
+) -> None:
+    """``main.py`` is how the demo starts itself again in a user namespace."""
+    (tmp_path / "kproxy").touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [started.format(folder=tmp_path)])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path) if on_the_search_path else "/no/such/folder")
+    assert own_command() == called.format(folder=tmp_path)

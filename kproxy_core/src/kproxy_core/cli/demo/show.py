@@ -260,10 +260,13 @@ class Demo:
 
 def own_command() -> str:
     """Return how to call this kproxy from a shell: by its name where that is found, else by its path."""
-    found, own = shutil.which("kproxy"), Path(sys.argv[0])
-    if found and (own.name != "kproxy" or Path(found).resolve() == own.resolve()):
+    started, beside = Path(sys.argv[0]), Path(sys.executable).with_name("kproxy")
+    # In a user namespace the demo was started again by its module.
+    own = started if started.name == "kproxy" else beside if beside.exists() else None
+    found = shutil.which("kproxy")
+    if found and (own is None or Path(found).resolve() == own.resolve()):
         return "kproxy"
-    return str(own) if own.name == "kproxy" else f"{sys.executable} -m kproxy_core.cli.main"
+    return str(own) if own else f"{sys.executable} -m kproxy_core.cli.main"
 
 
 def _view_for(wishes: Wishes) -> View:
