@@ -12,7 +12,7 @@ import click
 from kproxy_core.cli.examples import write_examples
 from kproxy_core.cli.output import wants_colour
 
-COMMANDS = ("run", "demo", "check-config", "modes", "probe", "render", "refused", "cleanup", "selftest")
+COMMANDS = ("run", "demo", "check-config", "modes", "probe", "render", "refused", "cleanup", "selftest", "new-mode")
 INTERRUPTED = 130
 
 EXAMPLES = (

@@ -185,8 +185,12 @@ class Dataplane(Protocol[K, V]):
         return None
 
     def lookup(self, port: ServicePort) -> Mapping[K, V]:
-        """Return what the kernel holds now for one Service port (its own objects, and the shared ones it needs)."""
-        ...
+        """Return what the kernel holds now for one Service port (its own objects, and the shared ones it needs).
+
+        What ``read`` attributes to it, unless a mode does better.
+        """
+        fragment = self.read().fragments.get(port.key)
+        return {} if fragment is None else {**fragment.shared, **fragment.own}
 
     def counters(self) -> Counters:
         """Return what the kernel has counted. Asked only of a mode with the capability ``COUNTERS``; for metrics, at each scrape.
@@ -238,8 +242,11 @@ class Backend(Protocol[K, V]):
 
     @property
     def node_ports_everywhere(self) -> bool:
-        """Its default for ``nodePortAddresses``: every local address, or the primary ones (kube-proxy differs by mode)."""
-        ...
+        """Its default for ``nodePortAddresses``: every local address, or the primary ones (kube-proxy differs by mode).
+
+        The primary ones, unless a mode says otherwise.
+        """
+        return False
 
     @property
     def companions(self) -> tuple[Companion, ...]:

@@ -17,6 +17,16 @@ class Delta(Generic[K, V]):
     changed: Mapping[K, tuple[V, V]] = field(factory=dict)
     removed: Mapping[K, V] = field(factory=dict)
 
+    @property
+    def made(self) -> dict[K, V]:
+        """What is there afterwards and was not before: the objects that are added, and the new values of those that change."""
+        return {**self.added, **{key: new for key, (_, new) in self.changed.items()}}
+
+    @property
+    def gone(self) -> dict[K, V]:
+        """What was there before and is not any more: the objects that are removed, and the old values of those that change."""
+        return {**self.removed, **{key: old for key, (old, _) in self.changed.items()}}
+
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 

@@ -1,0 +1,1 @@
+"""A mode of kproxy: Services as text for nft."""
