@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent
 ENVIRONMENT = Path(".nox") / "developer"
 DISTRIBUTIONS = ["kproxy_core", "plugins/kproxy_nftables", "plugins/kproxy_iptables"]
 WITHOUT_KERNEL = ["tests/architecture", "tests/docs", "tests/unit", "tests/property", "tests/engine"]
-TYPED = [*(f"{distribution}/src" for distribution in DISTRIBUTIONS), "tests", "benchmarks", "noxfile.py"]
+TYPED = [*(f"{folder}/src" for folder in (*DISTRIBUTIONS, "examples/nfttext")), "tests", "benchmarks", "noxfile.py"]
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
