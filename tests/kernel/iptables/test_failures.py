@@ -3,7 +3,7 @@
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kproxy_core.kernel import iptables as iptables_programs
 from kproxy_core.kernel.failed_texts import failed_texts as kept
 from kproxy_core.kernel.iptables import IptablesPrograms, Restored, Variant
 from kproxy_core.model.addresses import Family
@@ -98,11 +99,11 @@ def test_a_refused_line_names_its_service_and_the_rest_is_applied(
 
 def test_each_culprit_takes_one_attempt(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch, failed_texts: Path) -> None:
     """The line says whose it is: nothing is searched by halves. Each protocol and family is a Service port of its own."""
-    attempts: list[str] = []
+    attempts: list[Family] = []
     original = IptablesPrograms.restore
 
-    def counted(programs: IptablesPrograms, family: Family, text: str, **options: Any) -> Restored:
-        attempts.append(text)
+    def counted(programs: IptablesPrograms, family: Family, text: Iterable[str], **options: Any) -> Restored:
+        attempts.append(family)
         return original(programs, family, text, **options)
 
     monkeypatch.setattr(IptablesPrograms, "restore", counted)
@@ -182,3 +183,10 @@ def test_a_lock_that_is_held_for_a_moment_delays_only(
     timer.join()
     assert report is not None
     assert report.ok
+
+
+def test_where_the_usual_lock_cannot_be_opened_another_one_is_used(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a user namespace, say, in which root is not the host's."""
+    monkeypatch.setattr(iptables_programs, "_LOCK", "/proc/no/such/lock")
+    world.node.put(*cluster(world, 1))
+    world.see(world.ask("a2", world.cluster.cluster(20)).answered("a1 b1"))

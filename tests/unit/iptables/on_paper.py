@@ -67,7 +67,7 @@ class PaperKernel:
             case DeleteElements(target, keys):
                 self.elements[target.name].difference_update(keys)
             case RestoreTables(family, changes):
-                for text in write(changes, lines_at_once).text.split("COMMIT\n")[:-1]:
+                for text in str(write(changes, lines_at_once)).split("COMMIT\n")[:-1]:
                     self._restore(family, text.rstrip("\n").split("\n"))
             case WriteSetting(name, None):
                 self.settings.pop(name, None)

@@ -24,7 +24,7 @@ CHANGE = TableChange(
 
 def test_lines_and_whose_they_are() -> None:
     text = write([CHANGE], None)
-    assert text.text.splitlines() == [
+    assert str(text).splitlines() == [
         "*nat",
         ":A - [0:0]",
         "-A A -j ACCEPT",
@@ -44,11 +44,11 @@ def test_lines_and_whose_they_are() -> None:
 @pytest.mark.parametrize(("lines_at_once", "transactions"), [(100, 1), (5, 1), (4, 3), (3, 3), (1, 3)])
 def test_what_is_apart_is_written_in_pieces_before_what_leads_there(lines_at_once: int, transactions: int) -> None:
     text = write([CHANGE], lines_at_once)
-    assert text.transactions == transactions == text.text.count("COMMIT\n")
-    assert [line for line in text.text.splitlines() if line[0] not in "*C"] == [
-        line for line in write([CHANGE], None).text.splitlines() if line[0] not in "*C"
+    assert text.transactions == transactions == str(text).count("COMMIT\n")
+    assert [line for line in str(text).splitlines() if line[0] not in "*C"] == [
+        line for line in str(write([CHANGE], None)).splitlines() if line[0] not in "*C"
     ]
-    keys = {text.key_at(number) for number, line in enumerate(text.text.splitlines(), 1) if line in ("*nat", "COMMIT")}
+    keys = {text.key_at(number) for number, line in enumerate(str(text).splitlines(), 1) if line in ("*nat", "COMMIT")}
     assert keys == {None}
 
 

@@ -13,7 +13,8 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
@@ -30,6 +31,8 @@ _SEARCH_PATH: Final = ":".join((os.environ.get("PATH", os.defpath), "/usr/sbin",
 _STEMS: Final = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _NO_LOCK: Final = 4
 """The exit status without the lock of the tables, among others (iptables' RESOURCE_PROBLEM)."""
+_LOCK: Final = "/run/xtables.lock"
+_LOCK_VARIABLE: Final = "XTABLES_LOCKFILE"
 _LINE: Final = re.compile(r"line:? (\d+)")
 _LEGACY_NAMES: Final = {Family.IPV4: "ip_tables_names", Family.IPV6: "ip6_tables_names"}
 _LEVELS: Final = {Family.IPV4: 0, Family.IPV6: 41}
@@ -104,9 +107,13 @@ class IptablesPrograms(Closing):
         self.variant: Final = variant
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._paths: dict[tuple[Family, str], str | None] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
         """Forget the namespace."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
         if self._home >= 0:
             os.close(self._home)
             self._home = -1
@@ -120,8 +127,8 @@ class IptablesPrograms(Closing):
         """Whether the programs of a family are installed."""
         return all(self._path(family, action) is not None for action in ("restore", "save"))
 
-    def restore(self, family: Family, text: str, *, wait: int, test: bool = False) -> Restored:
-        """Feed a text to iptables-restore, which leaves alone what the text does not name.
+    def restore(self, family: Family, text: Iterable[str], *, wait: int, test: bool = False) -> Restored:
+        """Feed a text, given in parts, to iptables-restore, which leaves alone what the text does not name.
 
         wait: seconds to wait for the lock of the (legacy) tables. test: only try whether it would be accepted.
         """
@@ -145,7 +152,7 @@ class IptablesPrograms(Closing):
         """
         if self.variant is Variant.LEGACY and table not in self.legacy_tables(family):
             return ""  # to ask the program would make the table, and each packet would pass it from then on
-        done = self._run(family, "save", ["-t", table], "")
+        done = self._run(family, "save", ["-t", table])
         if done.returncode != 0:
             raise IptablesError(f"{_STEMS[family]}-save -t {table}: {done.stderr.strip() or f'exit status {done.returncode}'}")
         return done.stdout
@@ -158,20 +165,33 @@ class IptablesPrograms(Closing):
             except OSError:
                 return frozenset()
 
-    def _run(self, family: Family, action: str, options: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, family: Family, action: str, options: Sequence[str], text: Iterable[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         program = self._path(family, action)
         if program is None:
             raise IptablesError(f"{_STEMS[family]}-{action} ({self.variant.value}) is not installed")
-        with self.at_home():
+        # A file, if only in memory, and not a pipe: a first load has tens of megabytes, which need not be put together here.
+        with os.fdopen(os.memfd_create(action), "w+", errors="surrogateescape") as stdin, self.at_home():
+            stdin.writelines(text)
+            stdin.seek(0)
             return subprocess.run(
                 [program, *options],
-                input=text,
+                stdin=stdin,
                 capture_output=True,
                 text=True,
                 errors="surrogateescape",
-                env={**os.environ, "LC_ALL": "C"},
+                env={**os.environ, "LC_ALL": "C", **self._lock()},
                 check=False,
             )
+
+    def _lock(self) -> Mapping[str, str]:
+        """Have the legacy programs use another lock where theirs cannot be opened: in a user namespace nobody else shares it."""
+        if self.variant is Variant.LEGACY and _LOCK_VARIABLE not in os.environ and not _can_open(_LOCK):
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="kproxy-")
+            return {_LOCK_VARIABLE: str(Path(self._folder.name, "xtables.lock"))}
+        return {}
 
     def _path(self, family: Family, action: str) -> str | None:
         if (family, action) not in self._paths:
@@ -185,6 +205,14 @@ def _lock_remedy(words: str) -> str:
         # As it says to root of a user namespace: the file is the machine's root's, and nobody need hold the lock.
         return "run as root, or name a lock file for this network in the environment variable XTABLES_LOCKFILE"
     return "end whatever holds the lock of the tables" if "lock" in words else ""
+
+
+def _can_open(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+    except OSError:
+        return False
+    return True
 
 
 class LegacyTables(Closing):

@@ -19,7 +19,7 @@ def render(program: Program[Key, Value]) -> str:
     lines += [f"# {name!s} = {value!s}" for (place, name), value in everything.items() if place == SETTING]
     for load in loads:
         program_name = "iptables-restore" if load.family.bits == 32 else "ip6tables-restore"
-        lines += [f"# {program_name} --noflush", write(load.changes, None).text.rstrip("\n")]
+        lines += [f"# {program_name} --noflush", str(write(load.changes, None)).rstrip("\n")]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain as joined_chain
 
-from attrs import field, frozen
+from attrs import frozen
 
 from kproxy_core.model.addresses import Family
 from kproxy_iptables.objects import Key
@@ -21,6 +21,10 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.rules) + bool(self.head)
+
+    def __str__(self) -> str:
+        head = f"{self.head}\n" if self.head else ""
+        return head + "".join([f"{self.begin}{rule}\n" for rule in self.rules])
 
 
 @frozen(kw_only=True)
@@ -41,12 +45,18 @@ class TableChange:
 
 @frozen(kw_only=True)
 class Text:
-    """A whole text. ``ends`` and ``keys`` say up to which line, counted from 1, each object's lines go; None is nobody's line."""
+    """A whole text, in parts that are pieces of whole lines.
 
-    text: str
+    ``ends`` and ``keys`` say up to which line, counted from 1, each object's lines go; None is nobody's line.
+    """
+
+    parts: Sequence[str]
     transactions: int
-    ends: Sequence[int] = field(factory=list)
-    keys: Sequence[Key | None] = field(factory=list)
+    ends: Sequence[int]
+    keys: Sequence[Key | None]
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
 
     def key_at(self, line: int) -> Key | None:
         """Whose a line is."""
@@ -59,26 +69,24 @@ def write(changes: Iterable[TableChange], lines_at_once: int | None) -> Text:
 
     ``lines_at_once`` limits transactions of what is written apart; None for one transaction for a table.
     """
-    lines: list[str] = []
+    parts: list[str] = []
     ends: list[int] = []
     keys: list[Key | None] = []
+
+    def put(part: str, count: int, key: Key | None) -> None:
+        parts.append(part)
+        ends.append(count + (ends[-1] if ends else 0))
+        keys.append(key)
+
     transactions = 0
     for change in changes:
         for blocks in _transactions(change, lines_at_once):
             transactions += 1
-            lines.append(f"*{change.table}")
-            ends.append(len(lines))
-            keys.append(None)
+            put(f"*{change.table}\n", 1, None)
             for block in blocks:
-                if block.head:
-                    lines.append(block.head)
-                lines += [block.begin + rule for rule in block.rules]
-                ends.append(len(lines))
-                keys.append(block.key)
-            lines.append("COMMIT")
-            ends.append(len(lines))
-            keys.append(None)
-    return Text(text="\n".join(lines) + "\n", transactions=transactions, ends=ends, keys=keys)
+                put(str(block), len(block), block.key)
+            put("COMMIT\n", 1, None)
+    return Text(parts=parts, transactions=transactions, ends=ends, keys=keys)
 
 
 def _transactions(change: TableChange, lines_at_once: int | None) -> Iterator[Iterable[Block]]:

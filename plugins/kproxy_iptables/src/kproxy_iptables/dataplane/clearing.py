@@ -34,7 +34,7 @@ def clear_tables(programs: IptablesPrograms) -> None:
     Raises ApplyError, IptablesError.
     """
     for family, found in list(found_in(programs)):
-        done = programs.restore(family, found.text, wait=LOCK_PATIENCE)
+        done = programs.restore(family, (found.text,), wait=LOCK_PATIENCE)
         if not done.ok:
             raise ApplyError(f"{_line(programs, family, found)} could not be removed: {done.message}")
 

@@ -62,7 +62,7 @@ def chosen(wanted: str | None) -> tuple[Choice | None, dict[str, Holding]]:
 def features_here(wanted: Features, programs: IptablesPrograms) -> Features:
     """What is wanted, less what this node has not."""
     families = frozenset(family for family in families_of_kernel() if programs.has(family))
-    can_randomise = programs.restore(Family.IPV4, RANDOM_FULLY.text, wait=LOCK_PATIENCE, test=True)
+    can_randomise = programs.restore(Family.IPV4, (RANDOM_FULLY.text,), wait=LOCK_PATIENCE, test=True)
     return evolve(
         wanted,
         families=families,
@@ -132,7 +132,7 @@ def _tried(programs: IptablesPrograms, family: Family) -> Iterator[Finding]:
 
 
 def _finding(programs: IptablesPrograms, family: Family, trial: Trial) -> Finding:
-    done = programs.restore(family, trial.text, wait=LOCK_PATIENCE, test=True)
+    done = programs.restore(family, (trial.text,), wait=LOCK_PATIENCE, test=True)
     name = f"{family.label} {trial.name}"
     if done.ok:
         return Finding(name=name, ok=True, message="works")

@@ -109,16 +109,16 @@ def carry_out(hands: Hands, step: Step) -> int:  # noqa: PLR0911 - one for each 
 def _restore(hands: Hands, step: RestoreTables) -> int:
     text = write(step.changes, _LINES_AT_ONCE if hands.programs.variant is Variant.NFT else None)
     with hands.writing(text.transactions, hooks=step.touches_hooks):
-        done = hands.programs.restore(step.family, text.text, wait=LOCK_PATIENCE)
+        done = hands.programs.restore(step.family, text.parts, wait=LOCK_PATIENCE)
     if done.ok:
         return len(step)
     message = " ".join(done.message.split())
     if done.lock_remedy:
         told = f"the lock of the tables cannot be had: {message}; remedy: {done.lock_remedy}"
         raise StepRefusedError(Failure(message=told, retryable=True))
-    kept = hands.failed_texts.keep(text.text, done.message)
+    kept = hands.failed_texts.keep(str(text), done.message)
     key = text.key_at(done.line) if done.line is not None else None
-    where = f" ({_at(text.text, done.line)})" if key is not None and done.line is not None else ""
+    where = f" ({_at(str(text), done.line)})" if key is not None and done.line is not None else ""
     more = f"; the text is in {kept}" if kept is not None else ""
     raise StepRefusedError(Failure(message=f"{message}{where}{more}", keys=(key,) if key is not None else ()))
 
@@ -245,6 +245,6 @@ def is_written(hands: Hands) -> bool:
 def _mark_setting(hands: Hands, verb: str) -> None:
     line = f":{ROUTE_LOCALNET_CHAIN} - [0:0]" if verb == "add" else f"-X {ROUTE_LOCALNET_CHAIN}"
     with hands.writing(1, hooks=False):
-        done = hands.programs.restore(Family.IPV4, f"*filter\n{line}\nCOMMIT\n", wait=LOCK_PATIENCE)
+        done = hands.programs.restore(Family.IPV4, (f"*filter\n{line}\nCOMMIT\n",), wait=LOCK_PATIENCE)
     if not done.ok:
         raise KernelError(done.message)
