@@ -47,12 +47,14 @@ class IptablesBackend(Backend[Key, Value]):
         self._wanted = self._features
         self._variant = variant
         self._failed_texts = failed_texts
+        self._is_notified = False
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do; NodePorts of 127.0.0.1 only where the operator wants them."""
+        """What it can do; NodePorts of 127.0.0.1 only where the operator wants them, notices where the variant is known to give any."""
         without = frozenset() if self._wanted.localhost_node_ports else frozenset({Capability.LOCALHOST_NODE_PORTS})
-        return _CAPABILITIES - without
+        more = frozenset({Capability.DRIFT_NOTIFIED}) if self._is_notified else frozenset()
+        return (_CAPABILITIES | more) - without
 
     def probe(self) -> Support:
         """Try each program, set type, match and target; leave nothing behind."""
@@ -81,4 +83,5 @@ class IptablesBackend(Backend[Key, Value]):
         """Open the programs and ipset in the current network namespace; from then on only what this node has counts."""
         dataplane = IptablesDataplane(self._wanted, self._variant, self._failed_texts)
         self._features = dataplane.features
+        self._is_notified = dataplane.fileno() >= 0
         return dataplane

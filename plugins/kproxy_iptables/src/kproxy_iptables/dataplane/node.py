@@ -121,7 +121,8 @@ def _tried(programs: IptablesPrograms, family: Family) -> Iterator[Finding]:
                 for wanted in trial_sets(family):
                     socket.create(wanted, exclusive=False)
                     made.append(wanted.name)
-                    yield Finding(name=f"{family.label} {wanted.type.value}", ok=True, message="works")
+                    timeouts = "" if wanted.timeout is None else " with timeouts"
+                    yield Finding(name=f"{family.label} {wanted.type.value}{timeouts}", ok=True, message="works")
                 yield from (_finding(programs, family, trial) for trial in trials(family))
             finally:
                 for name in made:
