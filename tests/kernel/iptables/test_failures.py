@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kproxy_core.kernel import iptables as iptables_programs
 from kproxy_core.kernel.failed_texts import failed_texts as kept
 from kproxy_core.kernel.iptables import IptablesPrograms, Restored, Variant
 from kproxy_core.model.addresses import Family
@@ -183,10 +182,3 @@ def test_a_lock_that_is_held_for_a_moment_delays_only(
     timer.join()
     assert report is not None
     assert report.ok
-
-
-def test_where_the_usual_lock_cannot_be_opened_another_one_is_used(world: IptablesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a user namespace, say, in which root is not the host's."""
-    monkeypatch.setattr(iptables_programs, "_LOCK", "/proc/no/such/lock")
-    world.node.put(*cluster(world, 1))
-    world.see(world.ask("a2", world.cluster.cluster(20)).answered("a1 b1"))

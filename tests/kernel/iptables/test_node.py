@@ -1,5 +1,7 @@
 """What the mode finds out of a node and does to it: the variant that it uses, what is missing, settings of the kernel."""
 
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +9,9 @@ import pytest
 from attrs import evolve
 
 from kproxy_core.config.settings import NodePortScope
-from kproxy_core.kernel.iptables import Variant
-from kproxy_core.model.addresses import parse_network
+from kproxy_core.kernel import iptables
+from kproxy_core.kernel.iptables import Variant, find_program
+from kproxy_core.model.addresses import Family, parse_network
 from kproxy_core.plugin.backend import Finding
 from kproxy_core.testing.conformance.everything import everything, see_everything
 from kproxy_core.testing.conformance.world import World
@@ -17,6 +20,7 @@ from kproxy_iptables.backend import IptablesBackend
 from kproxy_iptables.objects import ROUTE_LOCALNET
 from kproxy_iptables.scaffold import Features
 
+from ...programs import program
 from .variants import hint, need
 
 pytestmark = pytest.mark.kernel
@@ -93,8 +97,6 @@ def test_a_probe_finds_everything_here_and_leaves_nothing(fresh: Lab) -> None:
 
 
 def test_a_node_without_iptables(fresh: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from kproxy_core.kernel import iptables
-
     monkeypatch.setattr(iptables, "_SEARCH_PATH", str(tmp_path))
     (finding,) = probed(fresh.node)
     assert not finding.ok
@@ -157,3 +159,27 @@ def test_invalid_packets_pass_where_conntrack_is_liberal(world: IptablesWorld, m
     monkeypatch.setattr(world.node.backend, "_wanted", Features(drop_invalid=False))
     world.node.restart()
     assert drop not in str(forward())
+
+
+def test_without_a_nat_table_of_ipv6_ipv4_is_served(
+    world: IptablesWorld, variant: Variant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a kernel without it; here the program says so."""
+    real = find_program(variant, Family.IPV6, "restore")
+    word = "nft" if variant is Variant.NFT else "legacy"
+    poor = tmp_path / f"ip6tables-{word}-restore"
+    poor.write_text(f'#!/bin/sh\nif [ "$3" = --test ]; then echo "Table does not exist" >&2; exit 3; fi\nexec {real} "$@"\n')
+    poor.chmod(0o755)
+    monkeypatch.setattr(iptables, "_SEARCH_PATH", f"{tmp_path}:{iptables._SEARCH_PATH}")
+    world.node.dataplane.cleanup()
+    world.node.restart(cluster=(world.cluster.service("web", 20), *world.cluster.endpoints("web", "a1")))
+    world.see(world.ask("a2 node", world.cluster.cluster(20).ipv4).answered("a1"))
+    assert not any(line.startswith("IPv6") or "KPROXY-6" in line for line in world.node.dataplane.leftovers().lines)
+
+
+def test_the_rights_that_are_missing_are_named(fresh: Lab) -> None:
+    few = [program("setpriv"), "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin"]
+    done = fresh.node.run([*few, sys.executable, "-m", "kproxy_core.cli.main", "probe", "iptables", "--json"], check=False)
+    (mode,) = json.loads(done.stdout)["modes"]
+    assert not mode["usable"]
+    assert any("CAP_NET_RAW" in finding["remedy"] for finding in mode["findings"])

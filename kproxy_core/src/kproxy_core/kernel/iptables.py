@@ -13,8 +13,7 @@ import shutil
 import socket
 import struct
 import subprocess
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
@@ -31,8 +30,6 @@ _SEARCH_PATH: Final = ":".join((os.environ.get("PATH", os.defpath), "/usr/sbin",
 _STEMS: Final = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _NO_LOCK: Final = 4
 """The exit status without the lock of the tables, among others (iptables' RESOURCE_PROBLEM)."""
-_LOCK: Final = "/run/xtables.lock"
-_LOCK_VARIABLE: Final = "XTABLES_LOCKFILE"
 _LINE: Final = re.compile(r"line:? (\d+)")
 _LEGACY_NAMES: Final = {Family.IPV4: "ip_tables_names", Family.IPV6: "ip6_tables_names"}
 _LEVELS: Final = {Family.IPV4: 0, Family.IPV6: 41}
@@ -107,13 +104,9 @@ class IptablesPrograms(Closing):
         self.variant: Final = variant
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._paths: dict[tuple[Family, str], str | None] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
         """Forget the namespace."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
         if self._home >= 0:
             os.close(self._home)
             self._home = -1
@@ -181,17 +174,9 @@ class IptablesPrograms(Closing):
                 capture_output=True,
                 text=True,
                 errors="surrogateescape",
-                env={**os.environ, "LC_ALL": "C", **self._lock()},
+                env={**os.environ, "LC_ALL": "C"},
                 check=False,
             )
-
-    def _lock(self) -> Mapping[str, str]:
-        """Have the legacy programs use another lock where theirs cannot be opened: in a user namespace nobody else shares it."""
-        if self.variant is Variant.LEGACY and _LOCK_VARIABLE not in os.environ and not _can_open(_LOCK):
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="kproxy-")
-            return {_LOCK_VARIABLE: str(Path(self._folder.name, "xtables.lock"))}
-        return {}
 
     def _path(self, family: Family, action: str) -> str | None:
         if (family, action) not in self._paths:
@@ -205,14 +190,6 @@ def _lock_remedy(words: str) -> str:
         # As it says to root of a user namespace: the file is the machine's root's, and nobody need hold the lock.
         return "run as root, or name a lock file for this network in the environment variable XTABLES_LOCKFILE"
     return "end whatever holds the lock of the tables" if "lock" in words else ""
-
-
-def _can_open(path: str) -> bool:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
-    except OSError:
-        return False
-    return True
 
 
 class LegacyTables(Closing):

@@ -51,7 +51,10 @@ class IptablesBackend(Backend[Key, Value]):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do; NodePorts of 127.0.0.1 only where the operator wants them, notices where the variant is known to give any."""
+        """What it can do.
+
+        NodePorts of 127.0.0.1 only where the operator wants them; notices of drift where the variant is known to give any.
+        """
         without = frozenset() if self._wanted.localhost_node_ports else frozenset({Capability.LOCALHOST_NODE_PORTS})
         more = frozenset({Capability.DRIFT_NOTIFIED}) if self._is_notified else frozenset()
         return (_CAPABILITIES | more) - without

@@ -23,7 +23,7 @@ from kproxy_iptables import sets
 from kproxy_iptables.attribution import attribute
 from kproxy_iptables.codec import read_table
 from kproxy_iptables.dataplane.clearing import clear_tables, describe_tables
-from kproxy_iptables.dataplane.node import chosen, features_here
+from kproxy_iptables.dataplane.node import chosen, features_here, log
 from kproxy_iptables.dataplane.steps import (
     ROUTE_LOCALNET_CHAIN,
     Hands,
@@ -32,7 +32,6 @@ from kproxy_iptables.dataplane.steps import (
     destroy_set,
     enlarge_set,
     is_written,
-    log,
 )
 from kproxy_iptables.dataplane.watching import DriftWatch
 from kproxy_iptables.objects import OTHER_VARIANT, ROUTE_LOCALNET, SET_PREFIXES, SETTING, TABLES, VERSIONS, Key, Value

@@ -1,5 +1,6 @@
 """What this node offers: which variant of iptables it uses, which families, matches, targets and types of sets it has."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,11 @@ LOCK_PATIENCE: Final = 5
 """Seconds to wait for the lock of the legacy tables at a time; then it is reported, and tried again later."""
 _IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
 _BE_LIBERAL: Final = "net/netfilter/nf_conntrack_tcp_be_liberal"
+log = logging.getLogger("kproxy.iptables")
 _NOT_INSTALLED: Final = "install the package iptables (it brings ip6tables, too)"
-_RIGHTS: Final = "run as root, or with CAP_NET_ADMIN in the network namespace's user namespace"
+_RIGHTS: Final = "run as root, or with CAP_NET_ADMIN and CAP_NET_RAW in the network namespace's user namespace"
+_NO_RAW_SOCKET: Final = "Can't open socket"
+"""What iptables' extension for sets says; it asks about them by a raw socket."""
 
 
 def families_of_kernel() -> tuple[Family, ...]:
@@ -61,7 +65,7 @@ def chosen(wanted: str | None) -> tuple[Choice | None, dict[str, Holding]]:
 
 def features_here(wanted: Features, programs: IptablesPrograms) -> Features:
     """What is wanted, less what this node has not."""
-    families = frozenset(family for family in families_of_kernel() if programs.has(family))
+    families = frozenset(family for family in families_of_kernel() if programs.has(family) and _translates(programs, family))
     can_randomise = programs.restore(Family.IPV4, (RANDOM_FULLY.text,), wait=LOCK_PATIENCE, test=True)
     return evolve(
         wanted,
@@ -69,6 +73,15 @@ def features_here(wanted: Features, programs: IptablesPrograms) -> Features:
         random_fully=can_randomise.ok or bool(can_randomise.lock_remedy),
         drop_invalid=wanted.drop_invalid and not _is_liberal(),
     )
+
+
+def _translates(programs: IptablesPrograms, family: Family) -> bool:
+    """Whether the kernel has a nat table of a family. Without that of IPv6, IPv4 is to be served all the same."""
+    done = programs.restore(family, ("*nat\nCOMMIT\n",), wait=LOCK_PATIENCE, test=True)
+    if not done.ok and not done.lock_remedy and family is Family.IPV6:
+        log.warning("%s is not served: %s", family.label, done.message.splitlines()[0])
+        return False
+    return True
 
 
 def _is_liberal() -> bool:
@@ -137,6 +150,5 @@ def _finding(programs: IptablesPrograms, family: Family, trial: Trial) -> Findin
     name = f"{family.label} {trial.name}"
     if done.ok:
         return Finding(name=name, ok=True, message="works")
-    return Finding(
-        name=name, ok=False, message=done.message.splitlines()[0], remedy=done.lock_remedy or trial.remedy, fatal=trial.fatal
-    )
+    remedy = done.lock_remedy or (_RIGHTS if _NO_RAW_SOCKET in done.message else trial.remedy)
+    return Finding(name=name, ok=False, message=done.message.splitlines()[0], remedy=remedy, fatal=trial.fatal)

@@ -1,7 +1,6 @@
 """Carries out the steps of a plan."""
 
 import errno
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +19,7 @@ from kproxy_core.model.addresses import Family
 from kproxy_core.plugin.backend import Failure
 from kproxy_core.wire.errors import WireError
 from kproxy_core.wire.ipset import IpSet
-from kproxy_iptables.dataplane.node import LOCK_PATIENCE
+from kproxy_iptables.dataplane.node import LOCK_PATIENCE, log
 from kproxy_iptables.objects import FAMILIES, SET_PREFIXES, Key
 from kproxy_iptables.plan import (
     AddElements,
@@ -42,8 +41,6 @@ _BUSY_PATIENCE: Final = 2.0
 """Seconds for which nf_tables may hold on to a set after the rule is gone; some milliseconds are usual."""
 _BUSY_PAUSE: Final = 0.005
 _PASSING: Final = frozenset({errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN})
-
-log = logging.getLogger("kproxy.iptables")
 
 
 class StepRefusedError(Exception):
