@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "kproxy_core.cli.main"]
 PATIENCE = 60.0
 """Seconds for what is expected to take one: a machine under load must not fail a test."""
+TAKEN_OVER = re.compile(r"first sync: [02] operations")
+"""What a daemon says that finds all as it should be. It takes hold of the tables, where the kernel lets it (Linux 6.9)."""
 
 
 @frozen
@@ -79,13 +82,14 @@ class Running:
         """What it has said on standard output so far."""
         return (self.folder / "out").read_text()
 
-    def says(self, text: str) -> None:
+    def says(self, text: str | re.Pattern[str]) -> None:
         """Wait until it has said something."""
+        wanted = re.compile(re.escape(text)) if isinstance(text, str) else text
 
         def said() -> bool:
             # Looked at first, so that nothing said in its last moments is missed.
             gone = self.process.poll() is not None
-            if text in self.log or text in self.out:
+            if wanted.search(self.log) or wanted.search(self.out):
                 return True
             assert not gone, f"ended without saying {text!r}:\n{self.log}{self.out}"
             return False

@@ -17,7 +17,7 @@ from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_objects import Table
 from kproxy_core.wire.nft_operations import add
 
-from .conftest import Done, Running, install_mode, kproxy, wait_until
+from .conftest import TAKEN_OVER, Done, Running, install_mode, kproxy, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
@@ -59,7 +59,7 @@ def test_the_rules_follow_the_manifests_and_stay_when_the_daemon_ends(
     assert "stopped; the kernel keeps its rules" in daemon.log
     assert leftovers(namespace)
     again = background(*arguments(namespace, manifests))
-    again.says("first sync: 0 operations")
+    again.says(TAKEN_OVER)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -77,7 +77,7 @@ def test_a_second_daemon_waits_and_takes_over(namespace: Namespace, manifests: P
     second.says(f"process {first.process.pid} of user")
     assert "first sync" not in second.log
     first.send(signal.SIGKILL)
-    second.says("first sync: 0 operations")
+    second.says(TAKEN_OVER)
     assert status(namespace)["pid"] == second.process.pid
 
 
@@ -259,6 +259,6 @@ def test_a_mistake_at_the_start_takes_nothing_out_of_the_kernel(
     assert "indent with spaces only" in daemon.log
     assert leftovers(namespace) == before
     service.write_text(text)
-    daemon.says("first sync: 0 operations")
+    daemon.says(TAKEN_OVER)
     assert daemon.stop() == 0
     assert leftovers(namespace) == before
