@@ -1,5 +1,7 @@
 """What belongs to others is not touched, and a cleanup leaves nothing that is the mode's own."""
 
+import contextlib
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
@@ -88,5 +90,8 @@ def planted(stranger: Belongings, host: Host) -> Iterator[Listing]:
     assert theirs
     try:
         yield theirs
-    finally:
-        stranger.uproot(host)
+    except BaseException:
+        with contextlib.suppress(subprocess.CalledProcessError):  # what is not there any more is what has gone wrong
+            stranger.uproot(host)
+        raise
+    stranger.uproot(host)
