@@ -196,6 +196,33 @@ def test_a_packet_may_meet_a_commit_at_any_point_of_its_way(data: st.DataObject,
         before = after
 
 
+@settings(max_examples=HALF)
+@given(st.data(), two_scenes())
+def test_a_packet_that_meets_a_change_of_owners_goes_to_either_or_is_lost(data: st.DataObject, pair: tuple[Scene, Scene]) -> None:
+    """It may have found the old action and then the new id: it is treated by the policies of one of them, and never passes."""
+    states = resolved(pair[0]), resolved(pair[1])
+    first = compiled(states[0])
+    second = compiled(states[1], first)
+    if lasting(first, second) or not same_chains(first, second):
+        return
+    before, local = loaded(first), frozenset(pair[1].site.addresses)
+    asked = data.draw(st.lists(st.one_of(*map(packets, pair)), min_size=1, max_size=FEW_PACKETS))
+    after = applied(before, plan_between(first, second))
+    right = [
+        places(_unserved(old_or_new(before, after, pair, packet), packet))
+        | own(states, packet, local, detected=True)
+        | {Discarded()}
+        for packet in asked
+    ]
+    for phase in phases(plan_between(first, second)):
+        after = commit(before, phase)
+        for packet, ways in zip(asked, right, strict=True):
+            for look in range(MOST_LOOKS):
+                found = outcomes(committed_at(before, after, look), packet, local)
+                assert places(found) <= ways, (packet, look, ways)
+        before = after
+
+
 def _unserved(ways: frozenset[Outcome], packet: Packet) -> frozenset[Outcome]:
     """Where a Service is about to appear or to vanish, nobody is served yet or any more, in whatever way."""
     if not ways & {Passed(), Discarded()}:

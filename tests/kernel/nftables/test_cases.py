@@ -9,9 +9,12 @@ from attrs import evolve
 
 from kproxy_core.config.settings import NodePortScope
 from kproxy_core.kernel import sysctl
+from kproxy_core.kernel.conntrack import ConntrackSocket
 from kproxy_core.model.addresses import parse_address
+from kproxy_core.model.names import Protocol
 from kproxy_core.model.objects import EndpointSlice, SliceEndpoint
 from kproxy_core.testing.lab import Answer, Behaviour, Refused, ServerPlan, UdpFlow
+from kproxy_core.wire.nfnetlink import Family
 
 from .world import SURE, TCP, UDP, World
 
@@ -50,6 +53,33 @@ def test_s44_flows_that_were_never_answered_are_stale_without_endpoints(world: W
         assert not any(isinstance(flow.exchange("count", 0.05), Refused) for flow in flows), "conntrack alone keeps them"
         assert world.node.clean_conntrack() == len(flows)
         assert all(isinstance(flow.exchange("count", SURE), Refused) for flow in flows)
+
+
+def test_s50_s51_only_udp_is_cleaned(world: World) -> None:
+    """Associations and connections to an endpoint that is gone are not deleted: SCTP and TCP notice, or end, by themselves."""
+    number = world.number()
+    service = world.cluster.service("all", number, "t=80 u=80/udp s=80/sctp")
+    world.node.set(service, *world.cluster.endpoints("all", "a1", "t=8080 u=8080/udp s=8080/sctp"))
+    world.see(world.ask("a2 node outside", world.cluster.cluster(number)).answered("a1"))
+    before = _flows(world)
+    assert all(before.values()), before
+    world.node.put(*world.cluster.endpoints("all", "b1", "t=8080 u=8080/udp s=8080/sctp"))
+    assert world.node.clean_conntrack() == len(before[Protocol.UDP])
+    after = _flows(world)
+    assert not after[Protocol.UDP]
+    assert {protocol: after[protocol] for protocol in (Protocol.TCP, Protocol.SCTP)} == {
+        protocol: before[protocol] for protocol in (Protocol.TCP, Protocol.SCTP)
+    }
+
+
+def _flows(world: World) -> dict[Protocol, set[bytes | None]]:
+    """What conntrack has, by protocol and its own numbers for entries."""
+    with world.lab.node.enter(), ConntrackSocket() as conntrack:
+        families = (Family.IPV4, Family.IPV6)
+        return {
+            protocol: {flow.id for family in families for flow in conntrack.flows(family, protocol=protocol)}
+            for protocol in Protocol
+        }
 
 
 def test_x1_a_neighbour_does_not_reach_node_ports_on_loopback(world: World, nft: Nft, cleared: None) -> None:

@@ -188,6 +188,9 @@ def _pick_rules(pick: Pick, site: Site) -> tuple[Rule, ...]:
         rules += [_sticky_hit(pick, site), _sticky_miss(pick, site, remember=True), _sticky_miss(pick, site, remember=False)]
     else:
         rules.append(_pick_at_random(pick, site))
+    # A packet may have found the action before a commit, and the id after it, of an address that has changed hands. What goes on
+    # untranslated would be so for the whole connection; what is dropped is sent again.
+    rules.append(Rule(expressions=(verdict(nft_data.DROP),), comment="no such endpoint"))
     return tuple(rules)
 
 
