@@ -31,6 +31,7 @@ from kproxy_core.program.program import Fragment
 from kproxy_core.wire.nft_data import DROP, Verdict, goto
 from kproxy_nftables import numbered
 from kproxy_nftables.actions import MAX_STICKY_SLOTS, Action, Ending, Mark, Pick, action_number, action_of, chain_name
+from kproxy_nftables.backend import NftablesBackend
 from kproxy_nftables.compile import compile_port
 from kproxy_nftables.objects import Key, Owned, Value
 
@@ -213,6 +214,35 @@ def test_a_sticky_service_has_no_more_slots_than_its_actions_can_name() -> None:
         len(slots(compiled(service_port(CLUSTER_IP, hosts=hosts, affinity_timeout=86400)), "ip sticky-slots")) == MAX_STICKY_SLOTS
     )
     assert len(slots(compiled(service_port(CLUSTER_IP, hosts=hosts)))) == MAX_STICKY_SLOTS + 9
+
+
+def many(count: int, heavy: int = 1) -> EndpointSets:
+    """So many endpoints; every third has another weight."""
+    found = tuple(
+        Endpoint(address=Address((0x0A640000 + number).to_bytes(4, "big")), port=8080, weight=1 if number % 3 else heavy)
+        for number in range(count)
+    )
+    return EndpointSets(cluster=found, reachable=found, any_in_cluster=True)
+
+
+@pytest.mark.parametrize(
+    ("sets", "timeout", "left_out"),
+    [
+        (many(MAX_STICKY_SLOTS), 60, 0),
+        (many(MAX_STICKY_SLOTS + 1), 60, 1),
+        (many(MAX_STICKY_SLOTS + 9), None, 0),
+        (many(2000, heavy=1000), 60, 465),
+        (many(1500, heavy=1000), 60, 0),
+    ],
+    ids=["as many as there may be", "one more", "not sticky", "weighty", "fewer with weights"],
+)
+def test_endpoints_that_get_no_connections_are_remarked_on(sets: EndpointSets, timeout: int | None, left_out: int) -> None:
+    port = evolve(service_port(CLUSTER_IP), endpoints=sets, affinity_timeout=timeout)
+    told = list(NftablesBackend().remarks(port))
+    assert [each.message.split(" ")[0] for each in told] == ([str(left_out)] if left_out else [])
+    assert all((each.subject, each.field) == ("Service shop/web", "spec.sessionAffinity") and each.remedy for each in told)
+    used = slots(compiled(port), "ip sticky-endpoints" if timeout else "ip endpoints")
+    assert len(set(used.values())) == len(sets.cluster) - left_out
 
 
 def test_source_ranges_are_collapsed_and_of_the_own_family() -> None:

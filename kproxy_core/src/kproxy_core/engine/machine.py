@@ -20,6 +20,7 @@ from kproxy_core.engine.compile import compile_ports
 from kproxy_core.engine.events import AnyProgram, Effect, Event
 from kproxy_core.engine.health import Health
 from kproxy_core.engine.quarantine import Quarantine
+from kproxy_core.engine.remarks import Remarks
 from kproxy_core.engine.report import Account
 from kproxy_core.engine.schedule import LONGEST_RETRY, STORM, Backoff, Pace
 from kproxy_core.engine.work import (
@@ -103,6 +104,7 @@ class Engine:
         self._unserved: Mapping[Family, str] = {}
 
         self._state: NodeState | None = None
+        self._remarks = Remarks(backend)
         self._backlog = Backlog()
         self._quarantine = Quarantine()
         self._cleaning = Cleaning()
@@ -319,7 +321,7 @@ class Engine:
             return []
         began = self._clock()
         resolution = self._tracker.resolve()
-        self._state = resolution.state
+        self._state = self._remarks.added_to(resolution.state, resolution.dirty)
         self._backlog.add(resolution)
         self._first_waiting = None
         self._account.arrivals, self._arrivals = self._arrivals, 0

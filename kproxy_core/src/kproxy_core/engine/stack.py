@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 
 from kproxy_core.engine.layers import AnyFragment, AnyProgram, LayeredFragment, LayeredKey, delta_of, layered, part_of, program_of
 from kproxy_core.model.addresses import Address
+from kproxy_core.model.diagnostics import Diagnostic
 from kproxy_core.model.state import Frontend, FrontendRule, NodeContext, Origin, ServicePort
 from kproxy_core.plugin.backend import AnyBackend, AnyDataplane, Backend, Capability, Support
 from kproxy_core.plugin.division import divide, with_rules
@@ -86,6 +87,12 @@ class Stack(Backend[LayeredKey, Any]):
                 awaited |= share - _known(previous, mode.name, share if whole else frozenset())
             provisional |= bool(kept)
         return layered(parts, frontends, provisional)
+
+    def remarks(self, port: ServicePort) -> Iterable[Diagnostic]:
+        """Tell what each mode has to remark on its share."""
+        for mode, rules in zip(self.modes, divide(port, self.modes).shares, strict=True):
+            if rules:
+                yield from mode.remarks(with_rules(port, rules))
 
     def scaffold(self, node: NodeContext) -> Mapping[LayeredKey, Any]:
         """Render the scaffold of each."""

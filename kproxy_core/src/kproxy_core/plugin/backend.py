@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from attrs import field, frozen
 
 from kproxy_core.model.addresses import Address, Family
+from kproxy_core.model.diagnostics import Diagnostic
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.packet import Packet, Verdict
 from kproxy_core.model.state import FrontendRule, NodeContext, Origin, ServicePort
@@ -277,6 +278,14 @@ class Backend(Protocol[K, V]):
         """
         ...
 
+    def remarks(self, port: ServicePort) -> Iterable[Diagnostic]:
+        """Tell what a Service port asks for and the mode does not do, beyond what its capabilities say; by default nothing.
+
+        Pure, and asked whenever a Service port changes, so it should be quick where there is nothing to tell.
+        """
+        del port
+        return ()
+
     def scaffold(self, node: NodeContext) -> Mapping[K, V]:
         """Render what is there once per node."""
         ...
@@ -289,7 +298,7 @@ class Backend(Protocol[K, V]):
         return objects(program)
 
     def plan(self, before: Program[K, V], delta: Delta[K, V]) -> Sequence[Any]:
-        """Order the kernel operations of a delta: make before break, in one atomic step where the mechanism has it."""
+        """Order the kernel operations of a delta: make before break, in few atomic steps where the mechanism has them."""
         ...
 
     def render(self, program: Program[K, V]) -> str:

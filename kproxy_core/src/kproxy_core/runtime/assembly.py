@@ -6,6 +6,7 @@ from kproxy_core.config.settings import Settings
 from kproxy_core.engine.changes import ChangeTracker
 from kproxy_core.engine.compile import compile_ports
 from kproxy_core.engine.events import AnyProgram
+from kproxy_core.engine.remarks import Remarks
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.changes import Change
 from kproxy_core.model.state import NodeState
@@ -25,6 +26,7 @@ def program_for(
     tracker.set_interface_addresses(interface_addresses)
     tracker.apply(changes)
     state = tracker.resolve().state
+    state = Remarks(backend).added_to(state, state.ports)
     # In the order of their names, so that the same manifests give the same ids, and text, each time.
     compiled = compile_ports(backend, state, sorted(state.ports), {}, 1)
     for port, reason in compiled.broken.items():

@@ -1,16 +1,18 @@
 """The nftables mode as the core sees it: the contract's pure side, put together from this package's modules."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kproxy_core.model.addresses import Family
+from kproxy_core.model.diagnostics import Diagnostic, Severity
 from kproxy_core.model.state import NodeContext, ServicePort
 from kproxy_core.plugin.backend import Backend, Capability, Support
 from kproxy_core.program.delta import Delta
 from kproxy_core.program.program import Fragment, Program
 from kproxy_core.wire.nft_operations import Operation
+from kproxy_nftables.actions import MAX_STICKY_SLOTS
 from kproxy_nftables.canonical import Canonical, canonical
-from kproxy_nftables.compile import compile_port
+from kproxy_nftables.compile import compile_port, without_traffic
 from kproxy_nftables.dataplane import NftablesDataplane, probe
 from kproxy_nftables.objects import Key, Value
 from kproxy_nftables.plan import plan
@@ -64,6 +66,19 @@ class NftablesBackend(Backend[Key, Value]):
         if port.family not in self._families:
             return Fragment()
         return compile_port(port, node, previous, fresh_id)
+
+    def remarks(self, port: ServicePort) -> Iterable[Diagnostic]:
+        """Tell of endpoints that get no connections."""
+        left_out = without_traffic(port)
+        if left_out:
+            yield Diagnostic(
+                severity=Severity.ERROR,
+                subject=f"Service {port.name.namespace}/{port.name.name}",
+                field="spec.sessionAffinity",
+                message=f"{left_out} {port.family.label} endpoints get no connections: "
+                f"mode {MODE} uses {MAX_STICKY_SLOTS:,} where clients stick to theirs",
+                remedy="have fewer endpoints, or no session affinity",
+            )
 
     def scaffold(self, node: NodeContext) -> Mapping[Key, Value]:
         """Render tables, sets and base chains."""

@@ -30,7 +30,7 @@ from kproxy_core.model.state import (
 )
 from kproxy_core.plugin.errors import ContractError
 from kproxy_core.program.program import Fragment
-from kproxy_core.program.slots import assign_slots, repetitions
+from kproxy_core.program.slots import MAX_WEIGHTED_SLOTS, assign_slots, repetitions
 from kproxy_nftables import numbered, sets
 from kproxy_nftables.actions import (
     MAX_STICKY_SLOTS,
@@ -140,14 +140,29 @@ def _scopes(port: ServicePort) -> list[EndpointScope]:
     return [scope for scope in _SLOT_MAPS if scope in used]
 
 
+def without_traffic(port: ServicePort) -> int:
+    """Return how many endpoints get no connections, because a sticky Service port has too many of them."""
+    if port.affinity_timeout is None:
+        return 0
+    few = MAX_STICKY_SLOTS - MAX_WEIGHTED_SLOTS
+    wanted = (_all_slots_of(port, scope) for scope in _scopes(port) if len(port.endpoints.of(scope)) > few)
+    return max((len(set(slots)) - len(set(slots[:MAX_STICKY_SLOTS])) for slots in wanted), default=0)
+
+
 def _slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
+    """Return what is put into slots: not more than a sticky Service port may have."""
+    slots = _all_slots_of(port, scope)
+    return slots if port.affinity_timeout is None else slots[:MAX_STICKY_SLOTS]
+
+
+def _all_slots_of(port: ServicePort, scope: EndpointScope) -> list[bytes]:
     """Return the packed endpoints of a scope, each as often as its weight wants."""
     endpoints = port.endpoints.of(scope)
     packed = _places(endpoints)
     if len({kind.weight for kind in endpoints.distinct_kinds}) > 1:
         weights = [kind.weight for kind in endpoints.kinds]
         packed = [data for data, count in zip(packed, repetitions(weights), strict=True) for _ in range(count)]
-    return packed if port.affinity_timeout is None else packed[:MAX_STICKY_SLOTS]
+    return packed
 
 
 def _places(endpoints: Endpoints) -> list[bytes]:
