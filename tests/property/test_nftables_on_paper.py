@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kproxy_core.model.addresses import Address
 from kproxy_core.model.names import ServicePortKey
 from kproxy_core.model.packet import Packet, Refused
-from kproxy_core.model.state import EndpointScope, LocalByNetwork, NodeState
+from kproxy_core.model.state import EndpointScope, LocalByNetwork, NodeState, ServicePort
 from kproxy_core.program.program import Program, objects
 from kproxy_core.testing.interpret import interpret
 from kproxy_core.testing.oracle import Scene, decide
@@ -98,10 +98,6 @@ def cuts(tables: Tables, plan: list[Operation]) -> Iterator[Tables]:
             yield tables
 
 
-def node_port_addresses(program: Program[Key, Value]) -> frozenset[str | bytes]:
-    return frozenset(name for place, name in program.common if place.endswith(" node-port-ips"))
-
-
 def same_chains(first: Program[Key, Value], second: Program[Key, Value]) -> bool:
     """Whether packets begin in the same chains."""
     return all(second.common.get(key) == value for key, value in first.common.items() if key[1] in ("prerouting", "output"))
@@ -133,7 +129,7 @@ def places(found: Iterable[object]) -> frozenset[object]:
 def endpoints(state: NodeState, packet: Packet, local: Collection[Address]) -> dict[ServicePortKey, frozenset[object]]:
     """The endpoints of the Service ports that a packet is for: more than one if a NodePort is also somebody's address."""
     return {
-        key: frozenset((each.address, each.port) for scope in EndpointScope for each in port.endpoints.of(scope))
+        key: all_endpoints(port)
         for key, port in state.ports.items()
         if key.family is packet.destination.family and key.name.protocol is packet.protocol
         for frontend in (rule.frontend for rule in port.rules)
@@ -143,14 +139,21 @@ def endpoints(state: NodeState, packet: Packet, local: Collection[Address]) -> d
 
 
 def own(states: tuple[NodeState, NodeState], packet: Packet, local: Collection[Address], detected: bool) -> frozenset[object]:
-    """The endpoints, old and new, of the Service port that has a packet's frontend before and after: both are right meanwhile.
+    """The endpoints, old and new, of the Service ports that have a packet's frontend before and after: they are right meanwhile.
 
-    Its policies may change, too; a packet is then treated by those of one time and may meet the endpoints of the other. Where
-    clients are ``detected`` in another way, it may be by those of one time for a frontend that is there at the other only.
+    Their policies may change, too; a packet is then treated by those of one time and may meet the endpoints of the other. A
+    frontend that is somebody's at one time only is right with the endpoints of that time alone, and only where clients are
+    ``detected`` in another way it may be needed at all: by the detection of the other time, that is.
     """
     before, after = (endpoints(state, packet, local) for state in states)
-    both = [before[key] | after[key] for key in before.keys() & after.keys()]
-    return frozenset[object]().union(*both, *([*before.values(), *after.values()] if detected else ()))
+    if not (before and after):
+        return frozenset[object]().union(*([*before.values(), *after.values()] if detected else ()))
+    owners = [state.ports[key] for state in states for key in before.keys() | after.keys() if key in state.ports]
+    return frozenset().union(*map(all_endpoints, owners))
+
+
+def all_endpoints(port: ServicePort) -> frozenset[object]:
+    return frozenset((each.address, each.port) for scope in EndpointScope for each in port.endpoints.of(scope))
 
 
 @settings(max_examples=HALF)
@@ -161,10 +164,9 @@ def test_wherever_a_plan_is_cut_packets_go_an_old_or_a_new_way(data: st.DataObje
     second = compiled(states[1], first)
     tables, plan = loaded(first), plan_between(first, second)
     drawn = data.draw(st.lists(st.one_of(*map(packets, pair)), min_size=1, max_size=FEW_PACKETS))
-    # Where other addresses are to answer on NodePorts, new Services may answer on the old addresses for a moment.
-    moving = node_port_addresses(first) ^ node_port_addresses(second)
-    moving |= frozenset() if same_chains(first, second) else frozenset(map(bytes, pair[1].site.addresses))
-    asked = [packet for packet in drawn if bytes(packet.destination) not in moving]
+    # Where NodePorts are told in another way, new Services may answer on the old addresses for a moment.
+    moving = frozenset() if same_chains(first, second) else frozenset(pair[1].site.addresses)
+    asked = [packet for packet in drawn if packet.destination not in moving]
     after = applied(tables, plan)
     allowed = [old_or_new(tables, after, pair, packet) for packet in asked]
     # Where local pods are told in another way, too, who is masqueraded may be told in the new way with an old frontend.

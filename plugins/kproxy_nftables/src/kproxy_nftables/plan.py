@@ -2,8 +2,9 @@
 
 New data comes before what leads to it, and what leads to data goes before the data. So each part of a transaction that had
 to be cut (an unprivileged user namespace limits its size) is consistent alone. A swap of an element is a deletion and an
-addition that are never separated. A Service port that loses a frontend while it gets other endpoints (it was deleted, perhaps,
-and made anew under its name) loses it first: clients of that frontend must not be given the new endpoints.
+addition that are never separated. A Service port that loses a frontend to nobody while it gets other endpoints (it was deleted,
+perhaps, and made anew under its name) loses it first: clients of that frontend must not be given the new endpoints. A frontend
+that passes to another Service port is the old one's until then, with its new endpoints, so that it is never nobody's.
 
 A packet meets a commit at any point of its way through the rules. It may have found an action with three endpoints just before,
 and find only two of them after it; or find an action just after it whose chain, by the generation of rules that it began with, is
@@ -147,10 +148,10 @@ def _make_tables(delta: Delta[Key, Value]) -> list[Operation]:
 def _shut_beforehand(places: Change) -> list[Operation]:
     """Delete the frontends that Service ports lose whose data are about to change; their addresses refuse connections then.
 
-    Takes what it does out of what is removed.
+    And addresses that answer on NodePorts no more: what is new would answer there. Takes what it does out of what is removed.
     """
     added, changed, removed = places
-    operations: list[Operation] = []
+    operations = _delete_all((sets.NODE_PORT_IPS,), removed)
     for ways, services in sets.KEYED_BY_FRONTEND.items():
         for family_name in FAMILIES_BY_NAME:
             lost = removed.get(f"{family_name} {services}")
