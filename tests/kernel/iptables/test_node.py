@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from kproxy_core.config.settings import NodePortScope
-from kproxy_core.kernel import iptables
+from kproxy_core.kernel import programs
 from kproxy_core.kernel.iptables import Variant, find_program
 from kproxy_core.model.addresses import Family, parse_network
 from kproxy_core.plugin.backend import Finding
@@ -97,7 +97,7 @@ def test_a_probe_finds_everything_here_and_leaves_nothing(fresh: Lab) -> None:
 
 
 def test_a_node_without_iptables(fresh: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(iptables, "_SEARCH_PATH", str(tmp_path))
+    monkeypatch.setattr(programs, "_SEARCH_PATH", str(tmp_path))
     (finding,) = probed(fresh.node)
     assert not finding.ok
     assert finding.fatal
@@ -170,7 +170,7 @@ def test_without_a_nat_table_of_ipv6_ipv4_is_served(
     poor = tmp_path / f"ip6tables-{word}-restore"
     poor.write_text(f'#!/bin/sh\nif [ "$3" = --test ]; then echo "Table does not exist" >&2; exit 3; fi\nexec {real} "$@"\n')
     poor.chmod(0o755)
-    monkeypatch.setattr(iptables, "_SEARCH_PATH", f"{tmp_path}:{iptables._SEARCH_PATH}")
+    monkeypatch.setattr(programs, "_SEARCH_PATH", f"{tmp_path}:{programs._SEARCH_PATH}")
     world.node.dataplane.cleanup()
     world.node.restart(cluster=(world.cluster.service("web", 20), *world.cluster.endpoints("web", "a1")))
     world.see(world.ask("a2 node", world.cluster.cluster(20).ipv4).answered("a1"))

@@ -7,26 +7,22 @@ called legacy. Rules of the one are invisible to the other, and the kernel obeys
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import shutil
 import socket
 import struct
 import subprocess
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
+from kproxy_core.kernel import programs
 from kproxy_core.kernel.closing import Closing
 from kproxy_core.kernel.errors import KernelError
-from kproxy_core.kernel.namespaces import entered, identity
 from kproxy_core.model.addresses import Family
 
-_SEARCH_PATH: Final = ":".join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 _STEMS: Final = {Family.IPV4: "iptables", Family.IPV6: "ip6tables"}
 _NO_LOCK: Final = 4
 """The exit status without the lock of the tables, among others (iptables' RESOURCE_PROBLEM)."""
@@ -80,16 +76,16 @@ def find_program(variant: Variant, family: Family, action: str) -> str | None:
     """
     stem = _STEMS[family]
     word = "nft" if variant is Variant.NFT else "legacy"
-    found = shutil.which(f"{stem}-{word}-{action}", path=_SEARCH_PATH)
+    found = programs.find_program(f"{stem}-{word}-{action}")
     if found is not None:
         return found
-    plain = shutil.which(f"{stem}-{action}", path=_SEARCH_PATH)
+    plain = programs.find_program(f"{stem}-{action}")
     return plain if plain is not None and plain_variant(family) is variant else None
 
 
 def plain_variant(family: Family) -> Variant | None:
     """The variant of the program that is plainly called iptables (or ip6tables): the distribution's or the operator's choice."""
-    program = shutil.which(_STEMS[family], path=_SEARCH_PATH)
+    program = programs.find_program(_STEMS[family])
     if program is None:
         return None
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
@@ -97,24 +93,13 @@ def plain_variant(family: Family) -> Variant | None:
     return Variant.NFT if Variant.NFT.value in told else Variant.LEGACY if told.startswith(_STEMS[family]) else None
 
 
-class IptablesPrograms(Closing):
+class IptablesPrograms(programs.AtHome):
     """The programs of one variant, run in the network namespace in which this was made; for one thread at a time."""
 
     def __init__(self, variant: Variant) -> None:
+        super().__init__()
         self.variant: Final = variant
-        self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._paths: dict[tuple[Family, str], str | None] = {}
-
-    def close(self) -> None:
-        """Forget the namespace."""
-        if self._home >= 0:
-            os.close(self._home)
-            self._home = -1
-
-    def at_home(self) -> AbstractContextManager[None]:
-        """Be in the network namespace in which this was made, for the calling thread."""
-        # To enter a namespace takes more rights than to work in it, so one does not enter where one is.
-        return entered(None if identity(self._home) == identity() else self._home)
 
     def has(self, family: Family) -> bool:
         """Whether the programs of a family are installed."""
@@ -164,19 +149,7 @@ class IptablesPrograms(Closing):
         program = self._path(family, action)
         if program is None:
             raise IptablesError(f"{_STEMS[family]}-{action} ({self.variant.value}) is not installed")
-        # A file, if only in memory, and not a pipe: a first load has tens of megabytes, which need not be put together here.
-        with os.fdopen(os.memfd_create(action), "w+", errors="surrogateescape") as stdin, self.at_home():
-            stdin.writelines(text)
-            stdin.seek(0)
-            return subprocess.run(
-                [program, *options],
-                stdin=stdin,
-                capture_output=True,
-                text=True,
-                errors="surrogateescape",
-                env={**os.environ, "LC_ALL": "C"},
-                check=False,
-            )
+        return self.run_program(program, *options, text=text)
 
     def _path(self, family: Family, action: str) -> str | None:
         if (family, action) not in self._paths:

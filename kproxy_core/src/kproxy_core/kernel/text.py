@@ -1,7 +1,7 @@
 """The kernel's side of a mode that feeds a program with text."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from kproxy_core.kernel.errors import KernelError
@@ -44,12 +44,12 @@ class FedProgram(TextDataplane[K, V]):
 
     def complaint(self, plan: Sequence[str]) -> str:
         """Return what the program says against a plan."""
-        done = self._program.run(*self.check, text="\n".join(plan))
+        done = self._program.run(*self.check, text=_lines(plan))
         return _said(done) if done.returncode else ""
 
     def apply(self, plan: Sequence[str]) -> ApplyResult:
         """Feed all of it."""
-        done = self._program.run(*self.feed, text="\n".join(plan))
+        done = self._program.run(*self.feed, text=_lines(plan))
         if not done.returncode:
             return ApplyResult(done=len(plan))
         return ApplyResult(failures=(Failure(message=_said(done), retryable=self.absent in done.stderr),), unchanged=True)
@@ -64,6 +64,10 @@ class FedProgram(TextDataplane[K, V]):
     def close(self) -> None:
         """Forget the network namespace; the kernel keeps what it has."""
         self._program.close()
+
+
+def _lines(plan: Sequence[str]) -> Iterator[str]:
+    return (f"{line}\n" for line in plan)
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
