@@ -17,6 +17,7 @@ from kproxy_core.wire.nfnetlink import Family
 from kproxy_core.wire.nft_objects import Table
 from kproxy_core.wire.nft_operations import add
 
+from ..programs import program
 from .conftest import TAKEN_OVER, Done, Running, install_mode, kproxy, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -24,14 +25,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 Background = Callable[..., Running]
 
 
-def arguments(namespace: Namespace, manifests: Path) -> list[str]:
+def arguments(namespace: Namespace, manifests: Path, mode: str = "nftables") -> list[str]:
     """The command line of a daemon."""
-    return ["run", "--source", f"manifests:{manifests}", "--mode", "nftables", "--node-name", "node-a", "--netns", namespace.path]
+    return ["run", "--source", f"manifests:{manifests}", "--mode", mode, "--node-name", "node-a", "--netns", namespace.path]
 
 
-def leftovers(namespace: Namespace) -> list[str]:
-    """What of kproxy is in a network namespace."""
-    (mode,) = cleanup(namespace, "--dry-run", "--json").json["modes"]
+def leftovers(namespace: Namespace, mode_name: str = "nftables") -> list[str]:
+    """What of a mode is in a network namespace."""
+    command = ["cleanup", "--mode", mode_name, "--netns", namespace.path, "--dry-run", "--json"]
+    (mode,) = kproxy(*command).json["modes"]
     assert mode["error"] == ""
     lines: list[str] = mode["would_remove"]
     return lines
@@ -60,6 +62,24 @@ def test_the_rules_follow_the_manifests_and_stay_when_the_daemon_ends(
     assert leftovers(namespace)
     again = background(*arguments(namespace, manifests))
     again.says(TAKEN_OVER)
+
+
+@pytest.mark.parametrize("modes", [("nftables", "iptables"), ("iptables", "nftables")], ids=" to ".join)
+def test_a_daemon_of_another_mode_removes_what_the_former_one_left_once_its_own_rules_are_there(
+    namespace: Namespace, manifests: Path, background: Background, modes: tuple[str, str]
+) -> None:
+    program("iptables")
+    former, new = modes
+    daemon = background(*arguments(namespace, manifests, former))
+    daemon.says("first sync: ")
+    assert daemon.stop() == 0
+    assert leftovers(namespace, former)
+    daemon = background(*arguments(namespace, manifests, new))
+    daemon.says(f"removed what mode {former} has left: ")
+    assert daemon.log.index("first sync: ") < daemon.log.index("removed what mode")
+    wait_until(lambda: not leftovers(namespace, former), "nothing of the former mode is left")
+    assert daemon.stop() == 0
+    assert leftovers(namespace, new)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,8 +10,8 @@ import pytest
 from kproxy_core.config.settings import Settings
 from kproxy_core.engine.stack import Stack
 from kproxy_core.plugin.errors import ConfigError, ContractError
-from kproxy_core.plugin.registry import BACKENDS, new_plugin_manager
-from kproxy_core.runtime.companions import assemble, clean_up_after
+from kproxy_core.plugin.registry import BACKENDS, installed_modes, new_plugin_manager
+from kproxy_core.runtime.companions import assemble, clean_up_after, unused_modes
 from kproxy_core.runtime.stack import StackedBackend
 from kproxy_core.testing.memory_backend import MemoryBackend, MemoryDataplane, MemoryKernel
 from kproxy_core.testing.playbook import Playbook
@@ -57,10 +57,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         sys.modules.pop(module, None)
 
 
+REAL = frozenset(installed_modes())
+"""What is installed beside the tests' own modes."""
+
+
 def names_of(mode: str, *unusable: str) -> tuple[list[str], tuple[str, ...], list[str]]:
     assembled = assemble(Settings(mode=mode), new_plugin_manager(), lambda backend: backend.name not in unusable)
     modes = assembled.backend.modes if isinstance(assembled.backend, Stack) else [assembled.backend]
-    return [each.name for each in modes], assembled.notes, [each.name for each in assembled.unused]
+    unused = [each.name for each in unused_modes(Settings(mode=mode), assembled.modes) if each.name not in REAL]
+    return [each.name for each in modes], assembled.notes, unused
 
 
 def test_a_mode_without_companions_stays_alone(install: Install) -> None:
@@ -98,7 +103,7 @@ def test_an_optional_companion_that_cannot_work_here_is_told_and_unused(install:
     install("middle", "low")
     install("low")
     note = "nothing serves what middle serves: mode middle cannot work here (kproxy probe middle says why)"
-    assert names_of("top", "middle") == (["top"], (note,), ["middle"])
+    assert names_of("top", "middle") == (["top"], (note,), ["low", "middle"])
 
 
 @pytest.mark.parametrize("source", ["raise RuntimeError('half installed')", "raise SystemExit('half installed')"])
@@ -121,6 +126,13 @@ def test_an_optional_companion_whose_own_companion_is_missing_is_left_out(instal
     names, notes, unused = names_of("top")
     assert (names, unused) == (["top"], ["middle"])
     assert "pip install kproxy-nosuch" in notes[0]
+
+
+def test_every_other_mode_may_have_left_something_and_one_that_does_not_load_is_passed_over(install: Install) -> None:
+    install("chosen")
+    install("former")
+    install("broken", source="raise SystemExit('half installed')")
+    assert names_of("chosen") == (["chosen"], (), ["former"])
 
 
 def test_modes_that_want_each_other_are_a_fault_of_theirs(install: Install) -> None:

@@ -134,7 +134,7 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
 
     from kproxy_core.cli.installed import choose_mode, probe
     from kproxy_core.plugin.registry import new_plugin_manager
-    from kproxy_core.runtime.companions import assemble
+    from kproxy_core.runtime.companions import assemble, unused_modes
     from kproxy_core.runtime.daemon import run_daemon
     from kproxy_core.runtime.options import DaemonOptions
     from kproxy_core.runtime.sources import extension_sources
@@ -159,7 +159,7 @@ def _run(context: click.Context, given: Mapping[str, Any]) -> int:
             sources=(source, *extension_sources(plugins, settings)),
             plugins=plugins,
             surface=_surface(given, configuration, settings),
-            unused=modes.unused,
+            unused=unused_modes(settings, modes.modes),
         )
     )
 

@@ -92,7 +92,8 @@ class EndpointSets:
     """The endpoints of one Service port as seen from this node (kube-proxy's ``CategorizeEndpoints``), each set sorted.
 
     ``cluster`` serves traffic policy Cluster, topology hints applied; ``local`` serves policy Local. Each holds ready endpoints,
-    or, when there is no ready one, those that terminate but still serve. ``reachable`` is their union without duplicates.
+    or, when there is no ready one, those that terminate but still serve. ``reachable`` is their union without duplicates. A set
+    that no frontend uses is empty, and adds nothing to the union.
     ``any_in_cluster`` may be true while ``reachable`` is empty: policy Local, endpoints on other nodes only (drop, not reject).
     """
 

@@ -1,15 +1,15 @@
-"""Puts the chosen mode and the companions that it wants together, and cleans up after those that are not used."""
+"""Puts the chosen mode and the companions that it wants together, and cleans up after the modes that are not used."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pluggy
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kproxy_core.config.settings import Settings
-from kproxy_core.plugin.backend import AnyBackend, Companion
-from kproxy_core.plugin.errors import ConfigError, ContractError
-from kproxy_core.plugin.registry import installed_modes, load_backend
+from kproxy_core.plugin.backend import AnyBackend, Companion, Leftovers
+from kproxy_core.plugin.errors import ConfigError, ContractError, UnsupportedError
+from kproxy_core.plugin.registry import installed_modes, load_backend, new_plugin_manager
 from kproxy_core.runtime.logs import LOGGER
 from kproxy_core.runtime.stack import StackedBackend
 
@@ -20,13 +20,12 @@ log = logging.getLogger(LOGGER)
 class Assembled:
     """What the engine is to drive: a mode alone, or a stack of them.
 
-    ``notes`` say what is not served for want of an optional companion, for the log. ``unused`` are installed companions that are
-    not part of it.
+    ``modes`` are the names of its parts. ``notes`` say what is not served for want of an optional companion, for the log.
     """
 
     backend: AnyBackend
+    modes: frozenset[str]
     notes: tuple[str, ...] = ()
-    unused: tuple[AnyBackend, ...] = ()
 
 
 def assemble(settings: Settings, plugins: pluggy.PluginManager, usable: Callable[[AnyBackend], bool] | None = None) -> Assembled:
@@ -42,8 +41,8 @@ def assemble(settings: Settings, plugins: pluggy.PluginManager, usable: Callable
     stack = tuple(reversed(mentions.values()))
     return Assembled(
         backend=top if len(stack) == 1 else StackedBackend(stack),
+        modes=frozenset(backend.name for backend in stack),
         notes=tuple(assembly.notes),
-        unused=tuple(backend for backend in assembly.loaded.values() if id(backend) not in mentions),
     )
 
 
@@ -100,12 +99,32 @@ class _Assembly:
             self.notes.append(note)
 
 
+def unused_modes(settings: Settings, used: frozenset[str]) -> Iterator[AnyBackend]:
+    """Each installed mode that is not among ``used``, loaded when its turn comes: an earlier daemon may have left rules of it.
+
+    One that does not load is passed over; ``kproxy modes`` tells why.
+    """
+    seen = set(used)
+    for mode in sorted(installed_modes().keys() - used):
+        try:
+            backend = load_backend(mode, evolve(settings, mode=mode), new_plugin_manager())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's import may raise anything
+            log.debug("what mode %s may have left is not looked for: %s", mode, error or repr(error))
+            continue
+        if backend.name not in seen:
+            seen.add(backend.name)
+            yield backend
+
+
 def clean_up_after(unused: Iterable[AnyBackend]) -> None:
     """Remove what modes that are not used any more have in the kernel; what cannot be removed is told in the log."""
     for backend in unused:
         try:
             with backend.open() as dataplane:
-                removed = dataplane.cleanup()
+                removed = dataplane.cleanup() if dataplane.leftovers() else Leftovers()
+        except UnsupportedError as error:
+            log.debug("mode %s cannot work here and so has left nothing: %s", backend.name, error)
+            continue
         except Exception as error:  # noqa: BLE001 - a stranger's mode may raise anything, and the others go on
             log.warning("what mode %s may have left cannot be removed: %s", backend.name, error or repr(error))
             continue

@@ -17,6 +17,7 @@ from kproxy_core.engine.machine import Engine
 from kproxy_core.kernel import writer_lock
 from kproxy_core.kernel.writer_lock import LockedError, WriterLock
 from kproxy_core.model.snapshot import NEEDED_BEFORE_FIRST_SYNC
+from kproxy_core.plugin.backend import AnyBackend
 from kproxy_core.plugin.errors import ConfigError, UnsupportedError
 from kproxy_core.plugin.source import Source
 from kproxy_core.runtime.addresses import AddressFeed, FixedAddresses, KernelAddresses
@@ -128,7 +129,7 @@ class Daemon:
         self._announcements = Announcements()
         self._surface = None if options.surface is None else Surface(options.surface, self._engine, options.sources)
         self._cleaner: ConntrackCleaner | None = None
-        self._unused = options.unused
+        self._unused: Iterable[AnyBackend] | None = options.unused
         self._merger = Merger(options.sources) if len(options.sources) > 1 else None
         self._patient_until = time.monotonic() + PATIENCE
         self._effects: deque[e.Effect] = deque()
@@ -251,8 +252,8 @@ class Daemon:
                 self._observers.sync_finished(report)
                 if self._surface is not None:
                     self._surface.sync_finished(report)
-                if self._unused and report.ok:
-                    unused, self._unused = self._unused, ()
+                if self._unused is not None and report.ok:
+                    unused, self._unused = self._unused, None
                     clean_up_after(unused)
             case e.ReportRefused():
                 self._announcements.refused(effect)

@@ -1,5 +1,7 @@
 """What the daemon is started with."""
 
+from collections.abc import Iterable
+
 import pluggy
 from attrs import field, frozen
 
@@ -31,4 +33,4 @@ class DaemonOptions:
     lock_name: str | None = NAME
     clean_conntrack: bool = True
     surface: SurfaceOptions | None = None
-    unused: tuple[AnyBackend, ...] = ()
+    unused: Iterable[AnyBackend] = ()
