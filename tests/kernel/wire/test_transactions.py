@@ -67,6 +67,20 @@ def rule(chain: str, *expressions: nft_wire.AnyExpression) -> Operation:
     return nft_wire.add(Rule(family=IPV4, table="kproxy", chain=chain, expressions=expressions))
 
 
+def test_a_check_says_what_a_commit_would_and_changes_nothing(nftables: NftSocket) -> None:
+    assert nftables.commit([nft_wire.add(TABLE), nft_wire.add(MAP)]).ok
+    before = nftables.generation()
+    good = [*CODEC.add(pairs(100)), nft_wire.add(Table(family=IPV6, name="kproxy"))]
+    assert nftables.check(good) == ()
+    (error,) = nftables.check([*good, nft_wire.create(MAP)])
+    assert (error.index, error.error) == (len(good), errno.EEXIST)
+    assert nftables.check([]) == ()
+    assert nftables.generation() == before
+    assert nftables.elements(CODEC) == []
+    assert [table.family for table in nftables.tables()] == [IPV4]
+    assert nftables.commit(good).ok, "and nothing is left in the socket"
+
+
 def test_one_refused_operation_undoes_all(nftables: NftSocket) -> None:
     missing = Chain(family=IPV4, table="elsewhere", name="c")
     result = nftables.commit([*scaffold(), *CODEC.add(pairs(5)), nft_wire.add(missing)])
