@@ -3,6 +3,7 @@
 import math
 
 from kproxy_core.config.settings import Settings
+from kproxy_core.engine.adopt import UNATTRIBUTED
 from kproxy_core.engine.cleaning import Cleaning
 from kproxy_core.engine.compile import compile_ports
 from kproxy_core.engine.health import Health
@@ -32,6 +33,16 @@ def test_a_refused_port_is_due_later_each_time_and_keeps_when_it_came() -> None:
     assert twice.refusals[A].since == 10.0
     assert twice.reasons == {A: "still no"}
     assert once.reasons == {A: "no"}
+
+
+def test_what_belongs_to_nobody_is_not_due_as_long_as_a_service_port_is_refused() -> None:
+    """It would not be tried then, so the engine would be woken for it again and again, and at once."""
+    both = Quarantine().refused(UNATTRIBUTED, "busy", 0.0).refused(A, "no", 0.0).refused(A, "no", 5.0)
+    assert both.due(5.0) == frozenset()
+    assert both.next_retry == 5.0 + 2 * FIRST_RETRY
+    alone = both.released([A])
+    assert alone.next_retry == FIRST_RETRY
+    assert alone.due(5.0) == {UNATTRIBUTED}
 
 
 def test_a_released_port_starts_anew() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import evolve, field, frozen
 
+from kproxy_core.engine.adopt import UNATTRIBUTED
 from kproxy_core.engine.schedule import Backoff
 from kproxy_core.model.names import ServicePortKey
 
@@ -42,11 +43,19 @@ class Quarantine:
     @property
     def next_retry(self) -> float | None:
         """When the first of them is due, None if there are none."""
-        return min((refusal.backoff.until for refusal in self.refusals.values()), default=None)
+        return min((refusal.backoff.until for refusal in self._awaited.values()), default=None)
 
     def due(self, now: float) -> frozenset[ServicePortKey]:
         """Who is to be tried again."""
-        return frozenset(port for port, refusal in self.refusals.items() if refusal.backoff.until <= now)
+        return frozenset(port for port, refusal in self._awaited.items() if refusal.backoff.until <= now)
+
+    @property
+    def _awaited(self) -> Mapping[ServicePortKey, Refusal]:
+        """Those that are due at some time: what belongs to nobody is not, as long as others are in here, whose old rules may need it.
+
+        It is not tried before them; were it due, it would be so again and again without being tried.
+        """
+        return {port: refusal for port, refusal in self.refusals.items() if port != UNATTRIBUTED} or self.refusals
 
     def refused(self, port: ServicePortKey, reason: str, now: float, *, passing: bool = False) -> "Quarantine":
         """Put a Service port in, or let one that was refused again wait longer; ``passing`` as the kernel has it."""

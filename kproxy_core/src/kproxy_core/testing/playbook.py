@@ -64,7 +64,10 @@ class Playbook(Generic[B]):
     def advance(self, seconds: float) -> Self:
         """Let time pass; the engine is woken at each of its deadlines."""
         end = self.now + seconds
+        steps = 0
         while (deadline := self.engine.deadline) <= end:
+            steps = 0 if deadline > self.now else steps + 1
+            assert steps <= MOST_STEPS, "the engine does not come to rest"
             self.now = max(self.now, deadline)
             self._step(e.TimePassed())
         self.now = end
