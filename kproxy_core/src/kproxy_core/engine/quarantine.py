@@ -51,7 +51,7 @@ class Quarantine:
 
     @property
     def _awaited(self) -> Mapping[ServicePortKey, Refusal]:
-        """Those that are due at some time: what belongs to nobody is not, as long as others are in here, whose old rules may need it.
+        """Those that are due at some time. What belongs to nobody is not while others are in here, whose old rules may need it.
 
         It is not tried before them; were it due, it would be so again and again without being tried.
         """
